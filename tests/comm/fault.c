@@ -17,9 +17,10 @@
 #include "core/base/process.h"
 
 #define JUST_IN_TIME 12000000000u /* ns of the timeout that pass at once */
-#define SOON_MS 4000u /* far below the timeout, since a machine may be loaded \
-                       */
-#define AFTER 12u     /* steps after it */
+#define SOON_MS                                                           \
+    4000u         /* far below the timeout, since a machine may be loaded \
+                   */
+#define AFTER 12u /* steps after it */
 
 /* ---- the clock ---------------------------------------------------------- */
 
@@ -432,7 +433,7 @@ void fault_play(ranks_env *e, uint64_t seed, fault_kind kind)
     memset(&pl, 0, sizeof(pl));
     clock_jump = &e->all->jump;
     fault_draw(&f, &pl.p, seed, e->size, kind, e->compares_not);
-    player_open(&pl, e, FAULT_TIMEOUT_MS);
+    player_open(&pl, e, e->comm_config, FAULT_TIMEOUT_MS);
     for (uint32_t i = 0; i < f.before; i++)
         player_step(&pl, &pl.p.steps[i]);
     break_program(&pl, &f);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws faults.
+ * Draws a fault: where in a program it happens, to which rank, and what that
+ * rank does in place of its call.
  */
 #include "tests/comm/fault_internal.h"
 

@@ -52,7 +52,7 @@ static int is_in_call(const player *pl, const program_step *s, uint32_t rank,
         double seconds = -1;
         int used = 0;
         if (end && sscanf(end, " for %lf s%n", &seconds, &used) == 1)
-            return seconds >= 0 && end[used] == '\0';
+            return seconds >= 0 && seconds < 300 && end[used] == '\0';
     }
     return 0;
 }
@@ -65,7 +65,9 @@ static int is_outside(const player *pl, const fault *f, uint32_t rank,
     const char *end = skip_words(at, "is outside any collective, after ");
     if (end && strcmp(end, pl->e->all->offers[rank]) == 0)
         return 1;
-    end = end && f->kind >= FAULT_ALIVE && fault_has(&pl->p, f, rank)
+    /* A record is written bit by bit, and its state last. */
+    int may_be_step = f->kind >= FAULT_ALIVE || f->compares_not;
+    end = end && may_be_step && fault_has(&pl->p, f, rank)
               ? skip_call(pl, &f->step, rank, end)
               : NULL;
     return end && !*end;

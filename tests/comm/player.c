@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plays drawn programs.
+ * Plays a drawn program as one rank: makes its buffers and calls, and checks
+ * what comes of them.
  */
 #include "tests/comm/player.h"
 
@@ -181,11 +182,20 @@ xray_status player_call(player *pl, const program_step *s, uint32_t index,
     }
 }
 
+/* A comm may write it a moment after the call has ended. */
+static void await_record(const xray_comm_trace *t)
+{
+    for (int i = 0; i < 1000 && __atomic_load_n(&t->state, __ATOMIC_ACQUIRE);
+         i++)
+        ranks_sleep_ms(1);
+}
+
 /* The record of this rank after a call that went well. */
 static void check_record(player *pl, const program_step *s, uint32_t index)
 {
     ranks_env *e = pl->e;
     const xray_comm_trace *t = &e->all->traces[e->rank].own;
+    await_record(t);
     uint64_t bytes = s->count * program_width(s->dtype);
     uint64_t in = program_in_bytes(&pl->p, s, index);
     uint64_t out = program_out_bytes(&pl->p, s, index);
@@ -285,8 +295,10 @@ static void find_numbers(player *pl)
             continue;
         player_prepare(pl, &s, index, &b);
         CHECK_OK(e, player_call(pl, &s, index, &b));
+        CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
         player_check_result(pl, &s, index, &b);
         player_finish(pl, &s, index, &b);
+        await_record(&e->all->traces[e->rank].own);
         pl->numbers[g] = e->all->traces[e->rank].own.group;
         note_call(pl, &s, index, 0); /* once more, with its number */
         pl->calls = e->all->traces[e->rank].own.calls; /* and of the forming */
@@ -294,12 +306,13 @@ static void find_numbers(player *pl)
     }
 }
 
-void player_open(player *pl, ranks_env *e, uint64_t timeout_ms)
+void player_open(player *pl, ranks_env *e, const void *config,
+                 uint64_t timeout_ms)
 {
     xray_comm_setup setup = ranks_setup(e, timeout_ms);
     pl->e = e;
     memset(&e->all->traces[e->rank], 0, sizeof(e->all->traces[e->rank]));
-    CHECK_OK(e, e->comm->create(&setup, e->comm_config, &pl->self));
+    CHECK_OK(e, e->comm->create(&setup, config, &pl->self));
     for (uint32_t g = 0; g < pl->p.group_count; g++)
         if (is_member(pl, g))
             CHECK_OK(e, e->comm->group(pl->self, pl->p.ranks[g], pl->p.sizes[g],

@@ -37,7 +37,8 @@ typedef struct buffers {
 } buffers;
 
 /* Makes the instance and the groups of pl->p. */
-void player_open(player *pl, ranks_env *e, uint64_t timeout_ms);
+void player_open(player *pl, ranks_env *e, const void *config,
+                 uint64_t timeout_ms);
 void player_close(player *pl);
 /* Makes a step as far as this rank takes part in it, and checks its result. */
 void player_step(player *pl, const program_step *s);

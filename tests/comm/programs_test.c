@@ -51,11 +51,11 @@ static void check_holdings(ranks_env *e, const holdings *before)
     CHECK(e, same_holdings(e, &now, before));
 }
 
-static void play_program(ranks_env *e, uint64_t seed)
+static void play_program(ranks_env *e, uint64_t seed, const void *config)
 {
     player pl = { .e = e };
     program_draw(&pl.p, seed, e->size, e->brief);
-    player_open(&pl, e, 60000);
+    player_open(&pl, e, config, 60000);
     for (uint32_t i = 0; i < pl.p.step_count; i++)
         player_step(&pl, &pl.p.steps[i]);
     ranks_meet(e);
@@ -67,7 +67,9 @@ static void play_programs(ranks_env *e)
     for (uint32_t i = 0; i < IN_A_ROW; i++) {
         holdings before = player_holdings();
         ranks_meet(e);
-        play_program(e, program_seed(e->argument + i, e->size));
+        play_program(e, program_seed(e->argument + i, e->size),
+                     i % 2 && e->other_config ? e->other_config
+                                              : e->comm_config);
         /* What the process keeps for good is there after the first one. */
         ranks_meet(e);
         if (i && !e->shares_process)

@@ -58,12 +58,13 @@ typedef struct ranks_env {
     xray_comm_group *world;
     float *one; /* of ranks_barrier */
     const void *comm_config;
-    uint32_t shares_process; /* 1: the ranks are threads */
-    uint32_t brief;          /* 1: fewer elements and repetitions */
-    uint32_t sends_copies;   /* 1: ranks read no memory of each other */
-    uint32_t compares_not;   /* 1: nor their calls */
-    const char *serves;      /* a device that the plugin serves */
-    const char *refuses;     /* a device that it does not serve */
+    const void *other_config; /* with which calls may end later, or NULL */
+    uint32_t shares_process;  /* 1: the ranks are threads */
+    uint32_t brief;           /* 1: fewer elements and repetitions */
+    uint32_t sends_copies;    /* 1: ranks read no memory of each other */
+    uint32_t compares_not;    /* 1: nor their calls */
+    const char *serves;       /* a device that the plugin serves */
+    const char *refuses;      /* a device that it does not serve */
 } ranks_env;
 
 /* The device and the plugin of a rank; each program links one definition
