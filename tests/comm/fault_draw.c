@@ -114,6 +114,8 @@ void fault_draw(fault *f, program *p, uint64_t seed, uint32_t size,
     for (uint64_t i = 0; index == NOBODY; i++) {
         f->step = program_draw_step(p, xray_mix64(seed, 100 + i), group, 1);
         f->step.alone = NOBODY;
+        if (f->variant % 4 == 0) /* more than lines hold */
+            f->step.count = 600012 + f->variant % 7 * 2;
         if (kind == FAULT_OTHER_TYPE && f->step.dtype == XRAY_BF16)
             f->step.count &= ~(uint64_t)1; /* the bytes are the same */
         uint64_t drawn = xray_mix64(seed, 5000 + i);
