@@ -24,16 +24,24 @@
 
 /* ---- the clock ---------------------------------------------------------- */
 
-static _Atomic uint64_t *clock_jump;
+/* Of the ranks of a scenario, which all see it: in their meeting, or here. */
+static _Atomic uint64_t jump_of_threads;
+static _Atomic(_Atomic uint64_t *) clock_jump;
+
+static uint64_t read_jump(void)
+{
+    _Atomic uint64_t *jump = atomic_load(&clock_jump);
+    return jump ? atomic_load(jump) : 0;
+}
 
 int __real_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out)
 {
     int bad = __real_clock_gettime(id, out);
-    if (!clock_jump || id != CLOCK_MONOTONIC)
+    if (id != CLOCK_MONOTONIC)
         return bad;
-    uint64_t ns = (uint64_t)out->tv_nsec + atomic_load(clock_jump);
+    uint64_t ns = (uint64_t)out->tv_nsec + read_jump();
     out->tv_sec += (time_t)(ns / 1000000000u);
     out->tv_nsec = (long)(ns % 1000000000u);
     return bad;
@@ -48,7 +56,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
 {
     /* Deadlines of the time of day lie decades later. */
     int is_of_day = until->tv_sec > 1000000000;
-    uint64_t jump = clock_jump && !is_of_day ? atomic_load(clock_jump) : 0;
+    uint64_t jump = is_of_day ? 0 : read_jump();
     uint64_t ns =
         (uint64_t)until->tv_sec * 1000000000u + (uint64_t)until->tv_nsec - jump;
     const struct timespec real = { (time_t)(ns / 1000000000u),
@@ -95,7 +103,8 @@ static void pass_timeout(const player *pl, const fault *f)
 {
     await_others(pl, f, 1);
     for (uint32_t i = 0; i < 5 && !others_are(pl, f, 3); i++) {
-        atomic_fetch_add(clock_jump, FAULT_TIMEOUT_MS * (uint64_t)1000000);
+        atomic_fetch_add(atomic_load(&clock_jump),
+                         FAULT_TIMEOUT_MS * (uint64_t)1000000);
         for (uint32_t k = 0; k < 300 && !others_are(pl, f, 3); k++)
             ranks_sleep_ms(5);
     }
@@ -253,6 +262,7 @@ static void share_no_memory(player *pl, const fault *f)
     uint32_t index = program_index(&pl->p, &f->step, e->rank);
     buffers b;
     player_prepare(pl, &f->step, index, &b);
+    CHECK_OK(e, e->dev->sync(e->dev_self, pl->streams[f->step.stream]));
     buffers given = b;
     int reads = b.from && (!b.to || f->variant % 2);
     const area *own = (reads && b.in.at) || !b.out.at ? &b.in : &b.out;
@@ -290,7 +300,7 @@ static void be_at_fault(player *pl, const fault *f)
         return;
     case FAULT_IN_TIME:
         await_others(pl, f, 1);
-        atomic_fetch_add(clock_jump, JUST_IN_TIME);
+        atomic_fetch_add(atomic_load(&clock_jump), JUST_IN_TIME);
         ranks_sleep_ms(60);
         CHECK(e, others_are(pl, f, 1));
         player_step(pl, &f->step);
@@ -431,7 +441,8 @@ void fault_play(ranks_env *e, uint64_t seed, fault_kind kind)
     static _Thread_local fault f;
     static _Thread_local player pl;
     memset(&pl, 0, sizeof(pl));
-    clock_jump = &e->all->jump;
+    atomic_store(&clock_jump,
+                 e->shares_process ? &jump_of_threads : &e->all->jump);
     fault_draw(&f, &pl.p, seed, e->size, kind, e->compares_not);
     player_open(&pl, e, e->comm_config, FAULT_TIMEOUT_MS);
     for (uint32_t i = 0; i < f.before; i++)

@@ -41,6 +41,20 @@ static int is_in_place(const program_step *s)
                            s->call == XRAY_COMM_REDUCE_SCATTER);
 }
 
+/* What a member has reaches its buffer in the order of the stream. */
+static void fill_area(player *pl, const program_step *s, uint32_t index,
+                      buffers *b, char *to)
+{
+    ranks_env *e = pl->e;
+    uint64_t bytes = program_in_bytes(&pl->p, s, index);
+    bytes = bytes ? bytes : program_out_bytes(&pl->p, s, index);
+    b->filled = malloc(bytes);
+    CHECK(e, b->filled);
+    bytes = program_fill(&pl->p, s, index, b->filled);
+    CHECK_OK(e, e->dev->copy(e->dev_self, pl->streams[s->stream], to, b->filled,
+                             bytes, XRAY_COPY_TO_DEVICE));
+}
+
 /* Begins anywhere, as far as its elements allow. */
 void player_prepare(player *pl, const program_step *s, uint32_t index,
                     buffers *b)
@@ -65,11 +79,10 @@ void player_prepare(player *pl, const program_step *s, uint32_t index,
         b->from = b->out.at + index * part;
     if (out && !gathers && is_in_place(s))
         b->to = b->in.at + index * part;
-    if (b->from)
-        program_fill(&pl->p, s, index,
-                     b->in.at ? b->in.at : b->out.at + index * part);
-    else if (b->to)
-        program_fill(&pl->p, s, index, b->to);
+    if (b->from && !b->in.at)
+        fill_area(pl, s, index, b, b->out.at + index * part);
+    else if (b->from || b->to)
+        fill_area(pl, s, index, b, b->from ? b->in.at : b->to);
 }
 
 void player_check_result(player *pl, const program_step *s, uint32_t index,
@@ -89,12 +102,14 @@ void player_finish(player *pl, const program_step *s, uint32_t index,
                    buffers *b)
 {
     ranks_env *e = pl->e;
+    CHECK_OK(e, e->dev->sync(e->dev_self, pl->streams[s->stream]));
+    free(b->filled);
     if (b->in.block) {
         char *had = malloc(b->in.bytes);
         uint64_t part = is_in_place(s) ? s->count * program_width(s->dtype) : 0;
         uint64_t after = index * part + part;
         CHECK(e, had);
-        program_fill(&pl->p, s, index, had);
+        (void)program_fill(&pl->p, s, index, had);
         CHECK(e, memcmp(had, b->in.at, index * part) == 0);
         CHECK(e,
               memcmp(had + after, b->in.at + after, b->in.bytes - after) == 0);

@@ -32,6 +32,7 @@ typedef struct area {
 typedef struct buffers {
     area in;
     area out;
+    char *filled;     /* on its way to the buffers */
     const char *from; /* what the call gets */
     char *to;
 } buffers;

@@ -281,19 +281,20 @@ REFERENCE static void draw_bytes_of(const program_step *s, uint32_t index,
     }
 }
 
-REFERENCE void program_fill(const program *p, const program_step *s,
-                            uint32_t index, char *to)
+REFERENCE uint64_t program_fill(const program *p, const program_step *s,
+                                uint32_t index, char *to)
 {
     uint64_t bytes = program_in_bytes(p, s, index);
     if (s->call == XRAY_COMM_BROADCAST)
         bytes = s->count;
     if (!adds_up(s)) {
         draw_bytes_of(s, index, 0, bytes, to);
-        return;
+        return bytes;
     }
     uint64_t count = s->count * count_parts(s->call, p->sizes[s->group]);
     for (uint64_t i = 0; i < count; i++)
         put_value(to, i, s->dtype, draw_value(s, index, i));
+    return count * program_width(s->dtype);
 }
 
 /* The balanced tree: neighbours are added, then their sums, and so on; the last

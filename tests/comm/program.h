@@ -68,9 +68,10 @@ uint64_t program_in_bytes(const program *p, const program_step *s,
                           uint32_t index);
 uint64_t program_out_bytes(const program *p, const program_step *s,
                            uint32_t index);
-/* What a member has before the call, and what it has after it. */
-void program_fill(const program *p, const program_step *s, uint32_t index,
-                  char *to);
+/* What a member has before the call (returns its bytes), and what it has after
+ * it. */
+uint64_t program_fill(const program *p, const program_step *s, uint32_t index,
+                      char *to);
 void program_expect(const program *p, const program_step *s, uint32_t index,
                     char *to);
 /* 1 if a result is what was expected: any NaN is as good as another one, and in
