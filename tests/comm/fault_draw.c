@@ -33,7 +33,8 @@ static int suits_fault(const fault *f, const program *p, uint32_t index)
         return 0;
     switch (f->kind) {
     case FAULT_OTHER_SIZE:
-        return !turns && changes_messages(p, s, &f->other, index);
+        return !turns && changes_messages(p, s, &f->other, index) &&
+               program_is_message(s) == (int)(f->variant >> 4 & 1u);
     case FAULT_OTHER_TYPE:
         return s->call == XRAY_COMM_ALL_REDUCE ||
                s->call == XRAY_COMM_ALL_REDUCE_MAX ||
