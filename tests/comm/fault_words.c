@@ -102,7 +102,10 @@ static int is_true_of(const player *pl, const fault *f, uint32_t rank,
                       const char *at)
 {
     int absent = rank == f->rank || rank == f->missing;
-    int may_come = !absent && f->kind != FAULT_LATE && f->kind != FAULT_STOPPED;
+    /* One that was told to stop is so before it comes. */
+    int may_come =
+        f->kind == FAULT_ABORTED ||
+        (!absent && f->kind != FAULT_LATE && f->kind != FAULT_STOPPED);
     if ((may_come || !fault_has(&pl->p, f, rank)) &&
         is_outside(pl, f, rank, at))
         return 1;
