@@ -64,7 +64,7 @@ endforeach()
 # whose code is not what a GPU runs: they show the same in an optimised build as under
 # a sanitizer. There they have the label "once", and ./check leaves them to nightly.
 # faults.calls is in no build with a sanitizer.
-set(XRAY_ONCE "^(ab|actor|alloc|broken|cuda|faults|nccl|reward|tcp|track)\\.|^broken$|^mpi_comm\\.(messages|faults)|^mpi\\.launcher|^comm\\.(cuda|staged)|^rl\\.hosts")
+set(XRAY_ONCE "^(ab|actor|alloc|broken|cuda|faults|nccl|reward|tcp|track)\\.|^broken$|^mpi_comm\\.(messages|faults|programs)|^mpi\\.launcher|^comm\\.(cuda|staged)|^rl\\.hosts")
 
 # Environment, limits and labels that every ctest entry of ours has.
 function(xray_test_env name timeout labels)

@@ -43,6 +43,20 @@ static uint32_t prefer_canceled(const nccl_comm *comm, uint32_t found)
     return xr_stop_check(comm->stop, NULL) != XRAY_OK ? NCCL_CANCELED : found;
 }
 
+/* Why a rank gave up in the group, or 0. Its record names one group only, but
+ * one that was told to stop has given up in all of them. */
+static uint32_t find_cause_of(const xray_comm_group *group, uint32_t rank,
+                              uint32_t state)
+{
+    const uint32_t stopped = NCCL_ABORTED | (rank + 1) << 8;
+    if ((state & 255u) != NCCL_GAVE_UP)
+        return 0;
+    return state >> 8 == stopped ||
+                   trace_group(group->comm, rank) == group->number
+               ? state >> 8
+               : 0;
+}
+
 static uint32_t read_traces(const xray_comm_group *group)
 {
     const nccl_comm *comm = group->comm;
@@ -54,9 +68,9 @@ static uint32_t read_traces(const xray_comm_group *group)
         uint32_t state = trace_state(comm, rank);
         if (rank == comm->rank)
             continue;
-        if ((state & 255u) == NCCL_GAVE_UP &&
-            trace_group(comm, rank) == group->number)
-            return state >> 8;
+        uint32_t cause = find_cause_of(group, rank, state);
+        if (cause)
+            return cause;
         if ((state & 255u) == NCCL_ENDED)
             found = NCCL_LEFT;
     }

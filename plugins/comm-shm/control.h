@@ -29,12 +29,14 @@
 
 /* The current activity of a rank, which others may read at any time. */
 typedef struct shm_rank_state {
-    /* shm_call_tag of the current call, or 0; an exchange has two. */
+    /* shm_call_tag of the current call, or of the last one if the rank gave up
+     * in it, or 0; an exchange has two. */
     _Alignas(64) _Atomic uint64_t now[2];
     _Atomic uint64_t calls;
     _Atomic uint64_t bytes;
     _Atomic uint64_t from_bytes; /* what an exchange receives */
     _Atomic uint64_t since;      /* CLOCK_MONOTONIC nanoseconds */
+    _Atomic uint64_t ended;      /* the same, when it gave up last */
     _Atomic uint32_t group;
     _Atomic uint32_t call;
     _Atomic uint32_t dtype;

@@ -130,6 +130,7 @@ static xray_status run_halves(half *h)
         half *next = h[0].state == DONE ? &h[1] : &h[0];
         if (status != XRAY_OK || next->state == DONE)
             break;
+        shm_trace_state(h->channel->comm, SHM_WAITS);
         /* Without pieces the other message needs nothing more of this rank: its
          * peer can do all the work. */
         int alone = !staged || h[1].state == DONE || next == &h[1];

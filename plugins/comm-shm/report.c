@@ -49,13 +49,21 @@ static int is_awaited(const shm_comm *comm, uint64_t tag)
                     (pair & 0xffff) == comm->rank);
 }
 
-int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
-                     uint32_t *out_channel)
+/* A rank that gave up in another call while this one waited was seen too late;
+ * one that had given up before may well be on its way here. */
+int shm_is_elsewhere(const shm_wait *wait, uint32_t rank, uint32_t *out_channel)
 {
+    const shm_channel *channel = wait->channel;
     const shm_comm *comm = channel->comm;
     shm_rank_state *area = shm_rank_state_of(&comm->control, rank);
+    const uint64_t calls = atomic_load(&area->calls);
     const uint64_t now[2] = { atomic_load(&area->now[0]),
                               atomic_load(&area->now[1]) };
+    if (atomic_load(&area->state) == SHM_GAVE_UP &&
+        atomic_load(&area->ended) < wait->start)
+        return 0;
+    if (atomic_load(&area->calls) != calls)
+        return 0; /* what was read is of two calls */
     for (uint32_t i = 0; i < 2; i++)
         if (now[i] && (now[i] >> 48) - 1 == channel->number)
             return 0;
@@ -83,6 +91,8 @@ void shm_trace_begin(const shm_channel *channel, const shm_channel *second,
     shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
     uint64_t calls = atomic_load(&area->calls) + 1;
     uint64_t since = shm_clock();
+    atomic_store(&area->now[0], 0); /* of a call that it gave up in */
+    atomic_store(&area->now[1], 0);
     atomic_store(&area->calls, calls);
     atomic_store(&area->bytes, call->call_bytes);
     atomic_store(&area->from_bytes, call->from_bytes);
@@ -118,9 +128,11 @@ void shm_trace_state(const shm_comm *comm, uint32_t state)
 void shm_trace_end(const shm_comm *comm, uint32_t state)
 {
     shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
+    if (state == SHM_GAVE_UP && atomic_load(&area->state) != SHM_GAVE_UP)
+        atomic_store(&area->ended, shm_clock());
     atomic_store(&area->state, state);
-    atomic_store(&area->now[0], 0);
-    atomic_store(&area->now[1], 0);
+    for (uint32_t i = 0; state == SHM_OUTSIDE && i < 2; i++)
+        atomic_store(&area->now[i], 0);
     if (comm->trace)
         xr_trace_put32(&comm->trace->state, state);
 }

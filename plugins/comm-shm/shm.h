@@ -157,8 +157,9 @@ uint64_t shm_clock(void);
 /* ---- the state of other ranks ------------------------------------------- */
 
 int shm_is_dead(const shm_comm *comm, uint32_t rank);
-/* Returns 1 if a rank of the channel waits for this rank in another call. */
-int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
+/* Returns 1 if a rank of the channel waits for this rank in another call, or
+ * has during this wait. */
+int shm_is_elsewhere(const shm_wait *wait, uint32_t rank,
                      uint32_t *out_channel);
 /* Reports an error: its cause, and what every rank does at the moment. */
 xray_status shm_report_ranks(const shm_channel *channel, const shm_call *call,

@@ -89,9 +89,9 @@ xray_status shm_report_broken(shm_channel *channel, const shm_call *call)
 /* Checks the other ranks. Returns the cause (SHM_*) for which the channel
  * cannot go on, or 0. With SHM_DIFFERENT, *out_other is the channel in which
  * another rank waits for this one. */
-static uint32_t check_other_ranks(const shm_channel *channel, uint64_t waited,
-                                  uint32_t *out_other)
+static uint32_t check_other_ranks(const shm_wait *wait, uint32_t *out_other)
 {
+    const shm_channel *channel = wait->channel;
     const shm_comm *comm = channel->comm;
     if (atomic_load(&comm->aborted))
         return SHM_ABORTED;
@@ -103,10 +103,10 @@ static uint32_t check_other_ranks(const shm_channel *channel, uint64_t waited,
             return SHM_DEAD;
         if (atomic_load(&shm_rank_state_of(&comm->control, rank)->left))
             return SHM_LEFT;
-        if (shm_is_elsewhere(channel, rank, out_other))
+        if (shm_is_elsewhere(wait, rank, out_other))
             return SHM_DIFFERENT;
     }
-    return comm->timeout && waited >= comm->timeout ? SHM_LATE : 0;
+    return comm->timeout && wait->waited >= comm->timeout ? SHM_LATE : 0;
 }
 
 static int is_channel_broken(const shm_channel *channel)
@@ -164,9 +164,8 @@ static xray_status check_wait(shm_wait *wait)
     if (wait->waited / SLICE == before / SLICE &&
         !(comm->timeout && wait->waited >= comm->timeout))
         return XRAY_AGAIN; /* woken early: the slice has not passed yet */
-    uint32_t cause = is_channel_broken(channel)
-                         ? 0
-                         : check_other_ranks(channel, wait->waited, &other);
+    uint32_t cause =
+        is_channel_broken(channel) ? 0 : check_other_ranks(wait, &other);
     /* Asked last, since a rank that is told earlier leaves or ends. */
     if (xr_stop_check(comm->calls, NULL) != XRAY_OK)
         cause = SHM_CANCELED;

@@ -282,9 +282,20 @@ static int keep_offer(mesh_peer *peer)
     return 0;
 }
 
+void mesh_drop_offers(mesh_comm *comm, mesh_peer *peer)
+{
+    for (uint32_t i = 0; i < MESH_OFFERS; i++) {
+        mesh_offer_seen *o = &peer->offers[i];
+        if (o->used &&
+            mesh_is_broken(comm, o->frame.channel, o->frame.number, NULL))
+            o->used = 0;
+    }
+}
+
 int mesh_next_frame(mesh_comm *comm, mesh_peer *peer)
 {
     const mesh_frame *f = &peer->frame;
+    mesh_drop_offers(comm, peer);
     while (!peer->to_left) {
         if (!peer->parked && !mesh_line_receive(peer))
             return 0;

@@ -379,6 +379,8 @@ mesh_frame mesh_frame_of(const mesh_channel *channel, const mesh_call *call,
  * offers, farewells, and what remains of broken channels. Returns 1 if a frame
  * is parked that the call has to look at. */
 int mesh_next_frame(mesh_comm *comm, mesh_peer *peer);
+/* Forgets offers to a channel that was broken since they came. */
+void mesh_drop_offers(mesh_comm *comm, mesh_peer *peer);
 mesh_offer_seen *mesh_find_offer(mesh_peer *peer, uint64_t channel,
                                  uint32_t call);
 

@@ -12,6 +12,7 @@
 
 typedef struct half {
     mesh_channel *channel;
+    uint64_t back; /* key of the channel of the other way */
     mesh_peer *peer;
     uint32_t rank; /* of the peer */
     uint32_t sends;
@@ -73,6 +74,7 @@ static int put_next(half *h)
 static int match_half(messages *m, half *h)
 {
     uint32_t want = h->sends ? XRAY_COMM_RECV : XRAY_COMM_SEND;
+    mesh_drop_offers(h->channel->comm, h->peer);
     mesh_offer_seen *o = mesh_find_offer(h->peer, h->channel->key, want);
     if (o) {
         if (o->frame.number != h->channel->calls + 1 ||
@@ -82,12 +84,12 @@ static int match_half(messages *m, half *h)
         h->matched = 1;
         return 1;
     }
-    /* Only in an exchange with this rank alone does it come to another half
-     * while this one waits. */
+    /* Only in an exchange with this rank alone does it come to another half,
+     * that of the other way, while this one waits. */
     for (uint32_t i = 0; i < MESH_OFFERS; i++) {
         const mesh_frame *f = &h->peer->offers[i].frame;
         int ours = 0;
-        if (!h->peer->offers[i].used || f->half)
+        if (!h->peer->offers[i].used || (f->half && f->channel == h->back))
             continue;
         for (uint32_t k = 0; k < m->count; k++)
             ours |= f->channel == m->halves[k].channel->key &&
@@ -277,7 +279,10 @@ static half make_half(xray_comm_group *group, mesh_channel *channel,
                       uint32_t index, uint32_t sends)
 {
     uint32_t rank = group->ranks[index];
+    mesh_channel *back = channel;
+    (void)mesh_message_channel(group, "", index, !sends, &back);
     return (half){ .channel = channel,
+                   .back = back->key,
                    .peer = &channel->comm->peers[rank],
                    .rank = rank,
                    .sends = sends };

@@ -71,10 +71,16 @@ void mesh_trace_state(mesh_comm *comm, uint32_t state)
 
 /* ---- sending ------------------------------------------------------------- */
 
+/* A rank that was told to stop still says what it does. */
+static int takes_notes(const mesh_peer *peer)
+{
+    uint32_t fate = atomic_load(&peer->fate);
+    return !peer->mute && (!fate || fate == MESH_ABORTED);
+}
+
 void mesh_send_note(mesh_comm *comm, uint32_t rank, const mesh_note *note)
 {
-    const mesh_peer *peer = &comm->peers[rank];
-    if (rank != comm->rank && !peer->mute && !atomic_load(&peer->fate))
+    if (rank != comm->rank && takes_notes(&comm->peers[rank]))
         comm->via->send_note(comm, rank, note);
 }
 
@@ -192,8 +198,8 @@ static int awaits_answer(const mesh_comm *comm, const uint32_t *ranks,
 {
     for (uint32_t i = 0; i < count; i++) {
         const mesh_peer *peer = &comm->peers[ranks[i]];
-        if (ranks[i] != comm->rank && !peer->mute &&
-            !atomic_load(&peer->fate) && peer->answered < peer->asked)
+        if (ranks[i] != comm->rank && takes_notes(peer) &&
+            peer->answered < peer->asked)
             return 1;
     }
     return 0;

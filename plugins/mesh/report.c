@@ -189,6 +189,9 @@ static void say_rank(xr_sentence *s, const mesh_channel *channel, uint32_t rank)
         xr_sentence_printf(s, " sent bytes that are no frame of comm %s",
                            comm->via->name);
         break;
+    case MESH_ABORTED:
+        say_present_rank(s, channel, rank);
+        break;
     default:
         if (peer->answered < peer->asked)
             say_lost_rank(s, comm, rank, find_silence(peer));

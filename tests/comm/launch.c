@@ -15,7 +15,11 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#define FAILED_MS 3000u /* for the other ranks, once one has failed */
+
 extern char **environ;
+
+const char ranks_exited = '.';
 
 static meeting *map_meeting(int fd)
 {
@@ -58,22 +62,35 @@ static pid_t start_rank(const char *name, uint32_t rank, uint32_t size, int fd)
     return pid;
 }
 
-/* Waits for a process and returns how it ended: '.', 'k', 's' or '?'. */
-static char wait_for_fate(pid_t pid, uint64_t until)
+/* Returns how a process ended: '.', 'k', 's' or '?'; 0: it has not. */
+static char find_fate(pid_t pid)
 {
     int status = 0;
-    while (ranks_ms() < until) {
-        if (waitpid(pid, &status, WNOHANG | WUNTRACED) == pid) {
-            if (WIFSTOPPED(status)) {
-                return 's';
-            }
-            if (WIFSIGNALED(status))
-                return WTERMSIG(status) == SIGKILL ? 'k' : '?';
-            return WEXITSTATUS(status) == 0 ? '.' : '?';
+    if (waitpid(pid, &status, WNOHANG | WUNTRACED) != pid)
+        return 0;
+    if (WIFSTOPPED(status))
+        return 's';
+    if (WIFSIGNALED(status))
+        return WTERMSIG(status) == SIGKILL ? 'k' : '?';
+    return WEXITSTATUS(status) == 0 ? '.' : '?';
+}
+
+/* Once a rank has failed, the others need not wait for it to the end. */
+static void await_fates(const pid_t *pids, uint32_t size, char *out)
+{
+    uint64_t until = ranks_ms() + RANKS_LIMIT_MS;
+    for (uint32_t left = size; left && ranks_ms() < until;) {
+        for (uint32_t r = 0; r < size; r++) {
+            if (!out[r] && (out[r] = find_fate(pids[r])))
+                left--;
+            if (out[r] == '?' && until > ranks_ms() + FAILED_MS)
+                until = ranks_ms() + FAILED_MS;
         }
-        ranks_sleep_ms(2);
+        if (left)
+            ranks_sleep_ms(2);
     }
-    return '?';
+    for (uint32_t r = 0; r < size; r++)
+        out[r] = out[r] ? out[r] : '?';
 }
 
 void ranks_run(const char *name, uint32_t size, const char *fates)
@@ -84,9 +101,7 @@ void ranks_run(const char *name, uint32_t size, const char *fates)
     assert_true(fd >= 0 && ftruncate(fd, sizeof(meeting)) == 0);
     for (uint32_t r = 0; r < size; r++)
         pids[r] = start_rank(name, r, size, fd);
-    uint64_t until = ranks_ms() + RANKS_LIMIT_MS;
-    for (uint32_t r = 0; r < size; r++)
-        got[r] = wait_for_fate(pids[r], until);
+    await_fates(pids, size, got);
     for (uint32_t r = 0; r < size; r++) {
         if (got[r] == 's' || got[r] == '?') {
             (void)kill(pids[r], SIGKILL);
@@ -126,6 +141,7 @@ void ranks_run_threads(const char *name, uint32_t size)
         ranks[r].env.rank = r;
         ranks[r].env.size = size;
         ranks[r].env.all = all;
+        ranks[r].env.shares_process = 1;
         assert_int_equal(
             pthread_create(&ids[r], NULL, run_thread_rank, &ranks[r]), 0);
     }

@@ -126,9 +126,11 @@ static void open_rank(ranks_env *e, uint64_t timeout_ms)
 void ranks_play(ranks_env *e, const char *name)
 {
     const scenario *s = ranks_scenarios;
-    while (s->name && strcmp(s->name, name) != 0)
+    size_t length = strcspn(name, ":");
+    while (s->name && (strncmp(s->name, name, length) != 0 || s->name[length]))
         s++;
     CHECK(e, s->name);
+    e->argument = name[length] ? strtoull(name + length + 1, NULL, 10) : 0;
     open_rank(e, s->timeout_ms);
     s->run(e);
 }

@@ -32,6 +32,7 @@ typedef struct meeting {
     _Atomic uint64_t notes[MOST_RANKS][NOTES];
     char offers[MOST_RANKS][256];
     comm_record traces[MOST_RANKS];
+    _Atomic uint64_t jump; /* ns by which programs advance the clock */
 } meeting;
 
 /* ThreadSanitizer finds nothing among processes. */
@@ -44,6 +45,7 @@ typedef struct meeting {
 typedef struct ranks_env {
     uint32_t rank;
     uint32_t size;
+    uint64_t argument; /* what follows the scenario's name: "name:12" */
     meeting *all;
     xray_host host;
     xray_call_service calls;  /* that the host has */
@@ -56,10 +58,13 @@ typedef struct ranks_env {
     xray_comm_group *world;
     float *one; /* of ranks_barrier */
     const void *comm_config;
-    uint32_t brief;        /* 1: fewer elements and repetitions */
-    uint32_t sends_copies; /* 1: ranks read no memory of each other */
-    const char *serves;    /* a device that the plugin serves */
-    const char *refuses;   /* a device that it does not serve */
+    const void *other_config; /* with which calls may end later, or NULL */
+    uint32_t shares_process;  /* 1: the ranks are threads */
+    uint32_t brief;           /* 1: fewer elements and repetitions */
+    uint32_t sends_copies;    /* 1: ranks read no memory of each other */
+    uint32_t compares_not;    /* 1: nor their calls */
+    const char *serves;       /* a device that the plugin serves */
+    const char *refuses;      /* a device that it does not serve */
 } ranks_env;
 
 /* The device and the plugin of a rank; each program links one definition
@@ -99,6 +104,8 @@ void ranks_main(int argc, char **argv);
  * letter per rank: 'k' was killed, 's' was stopped and is killed at the end,
  * '.' ended well. Otherwise the cmocka test fails. */
 void ranks_run(const char *name, uint32_t size, const char *fates);
+/* The letter of a rank that exits in the middle of a scenario. */
+extern const char ranks_exited;
 /* The same in threads. */
 void ranks_run_threads(const char *name, uint32_t size);
 
