@@ -220,6 +220,9 @@ static void check_record(player *pl, const program_step *s, uint32_t index)
         pl->calls = t->calls;
         return;
     }
+    /* What moves nothing need not wait until the call before it is over. */
+    if (e->compares_not && !in && !out)
+        return;
     await_record(t);
     CHECK(e, t->state == 0 && t->pid == (uint64_t)getpid());
     CHECK(e, t->calls == pl->calls);
