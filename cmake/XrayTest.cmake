@@ -63,7 +63,7 @@ endforeach()
 # Suites about processes, files, messages and errors, and those of the emulated GPU,
 # whose code is not what a GPU runs: they show the same in an optimised build as under
 # a sanitizer. There they have the label "once", and ./check leaves them to nightly.
-# faults.calls is in no build with a sanitizer.
+# faults.calls is in no build with a sanitizer, so it stays.
 set(XRAY_ONCE "^(ab|actor|alloc|broken|cuda|faults|nccl|reward|tcp|track)\\.|^broken$|^mpi_comm\\.(messages|faults|programs)|^mpi\\.launcher|^comm\\.(cuda|staged)|^rl\\.hosts")
 
 # Environment, limits and labels that every ctest entry of ours has.

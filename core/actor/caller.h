@@ -80,10 +80,10 @@ xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err);
 /* XRAY_OK until xr_canceled(); then tells the actors, and once they have had
  * time to answer returns XRAY_E_CANCELED. */
 xray_status xr_actors_cancel(xr_actors *actors, xr_err *err);
-/* The first actor that is lost, or NULL. */
 /* Ends all that waits for the actor. `reason` completes "actor X ..."; `clean`:
  * it was told to end. */
 void xr_actor_lose(xr_actor *actor, const char *reason, int clean);
+/* The first actor that is lost, or NULL. */
 xr_actor *xr_actors_lost(const xr_actors *actors);
 /* Puts "actor NAME (rank R, pid P): method M: " before the message in `err`. */
 xray_status xr_actor_blame(const xr_actor *actor, const char *method,

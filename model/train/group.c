@@ -11,9 +11,8 @@
 #include "model/train/group.h"
 
 #define RECORD_FLOATS (sizeof(xm_group_record) / sizeof(float))
-#define REASON_BYTES                                         \
-    (3 * sizeof(xm_group_record)) /* of another rank's error \
-                                   */
+/* What the other ranks see of the sentence of the rank that failed. */
+#define REASON_BYTES (3 * sizeof(xm_group_record))
 
 uint64_t xm_group_bytes(uint32_t size)
 {

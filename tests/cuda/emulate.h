@@ -304,6 +304,14 @@ template <int Left> static inline void cu_async_wait(void)
 
 #include "emulate_math.h"
 
+/* The C library's exp2f differs between machines in the last bit; the double,
+ * rounded, does not. */
+static inline float emulate_exp2f(float x)
+{
+    return (float)exp2((double)x);
+}
+#define exp2f emulate_exp2f
+
 #endif /* __cplusplus */
 
 #endif

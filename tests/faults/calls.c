@@ -41,6 +41,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* With _GNU_SOURCE a struct sockaddr * is a union of pointers. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
 static calls_table *table;
 static calls_process *self;
 static char command[CALLS_NAME];
@@ -294,8 +297,13 @@ WRAP(ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags),
 WRAP(int, poll, (struct pollfd * fds, nfds_t n, int ms), (fds, n, ms), -1,
      ENOMEM, EINTR)
 WRAP(int, epoll_create1, (int flags), (flags), -1, EMFILE)
-WRAP(int, epoll_ctl, (int at, int op, int fd, struct epoll_event *e),
-     (at, op, fd, e), -1, ENOMEM)
+/* Only what adds a descriptor takes memory. */
+int epoll_ctl(int at, int op, int fd, struct epoll_event *e)
+{
+    REAL(epoll_ctl)
+    int kind = op == EPOLL_CTL_ADD ? FAULT("epoll_ctl", ENOMEM) : 0;
+    return kind ? fail_with(kind) : real(at, op, fd, e);
+}
 WRAP(int, epoll_wait, (int at, struct epoll_event *e, int n, int ms),
      (at, e, n, ms), -1, EINTR)
 WRAP(int, nanosleep, (const struct timespec *t, struct timespec *left),
