@@ -62,32 +62,46 @@ static pid_t start_rank(const char *name, uint32_t rank, uint32_t size, int fd)
     return pid;
 }
 
-/* Returns how a process ended: '.', 'k', 's' or '?'; 0: it has not. */
-static char find_fate(pid_t pid)
+/* Updates how a process ended: '.', 'k' or '?'; 's': it is stopped; 0: it
+ * runs. */
+static void find_fate(pid_t pid, char *fate)
 {
     int status = 0;
-    if (waitpid(pid, &status, WNOHANG | WUNTRACED) != pid)
-        return 0;
-    if (WIFSTOPPED(status))
-        return 's';
-    if (WIFSIGNALED(status))
-        return WTERMSIG(status) == SIGKILL ? 'k' : '?';
-    return WEXITSTATUS(status) == 0 ? '.' : '?';
+    if (*fate && *fate != 's')
+        return;
+    while (waitpid(pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == pid) {
+        if (WIFSTOPPED(status))
+            *fate = 's';
+        else if (WIFCONTINUED(status))
+            *fate = 0;
+        else if (WIFSIGNALED(status))
+            *fate = WTERMSIG(status) == SIGKILL ? 'k' : '?';
+        else
+            *fate = WEXITSTATUS(status) == 0 ? '.' : '?';
+    }
 }
 
-/* Once a rank has failed, the others need not wait for it to the end. */
+static int count_running(const pid_t *pids, uint32_t size, char *fates)
+{
+    int count = 0;
+    for (uint32_t r = 0; r < size; r++)
+        find_fate(pids[r], &fates[r]);
+    for (uint32_t r = 0; r < size; r++)
+        count += !fates[r];
+    return count;
+}
+
+/* Once a rank has failed, the others need not wait for it to the end. One that
+ * is stopped is so for good when no other runs that could continue it, which
+ * the last look shows. */
 static void await_fates(const pid_t *pids, uint32_t size, char *out)
 {
     uint64_t until = ranks_ms() + RANKS_LIMIT_MS;
-    for (uint32_t left = size; left && ranks_ms() < until;) {
-        for (uint32_t r = 0; r < size; r++) {
-            if (!out[r] && (out[r] = find_fate(pids[r])))
-                left--;
-            if (out[r] == '?' && until > ranks_ms() + FAILED_MS)
-                until = ranks_ms() + FAILED_MS;
-        }
-        if (left)
-            ranks_sleep_ms(2);
+    while (ranks_ms() < until &&
+           (count_running(pids, size, out) || count_running(pids, size, out))) {
+        if (memchr(out, '?', size) && until > ranks_ms() + FAILED_MS)
+            until = ranks_ms() + FAILED_MS;
+        ranks_sleep_ms(2);
     }
     for (uint32_t r = 0; r < size; r++)
         out[r] = out[r] ? out[r] : '?';

@@ -55,8 +55,7 @@ static _Thread_local int inside __attribute__((tls_model("initial-exec")));
 static _Thread_local char library_error[200]
     __attribute__((tls_model("initial-exec")));
 
-/* ---- sites ----------------------------------------------------------------
- */
+/* ---- sites --------------------------------------------------------------- */
 
 static const char *base_name(const char *path)
 {
@@ -199,8 +198,7 @@ static int fail_with(int kind)
     return -1;
 }
 
-/* ---- functions that set errno ---------------------------------------------
- */
+/* ---- functions that set errno ------------------------------------------- */
 
 #define WRAP(result, name, declare, use, nothing, ...) \
     result name declare                                \
