@@ -17,9 +17,8 @@
 #include "core/base/process.h"
 
 #define JUST_IN_TIME 12000000000u /* ns of the timeout that pass at once */
-#define SOON_MS                                                           \
-    4000u         /* far below the timeout, since a machine may be loaded \
-                   */
+/* Far below the timeout, and far above what a loaded machine takes. */
+#define SOON_MS 9000
 #define AFTER 12u /* steps after it */
 
 /* ---- the clock ---------------------------------------------------------- */
