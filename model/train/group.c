@@ -11,7 +11,7 @@
 #include "model/train/group.h"
 
 #define RECORD_FLOATS (sizeof(xm_group_record) / sizeof(float))
-/* What the other ranks see of the sentence of the rank that failed. */
+/* The other ranks see so much of the sentence of the rank that failed. */
 #define REASON_BYTES (3 * sizeof(xm_group_record))
 
 uint64_t xm_group_bytes(uint32_t size)

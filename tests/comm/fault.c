@@ -287,7 +287,7 @@ static void share_no_memory(player *pl, const fault *f)
     free(bad);
 }
 
-/* What the rank at fault does; the meeting at the end is with all. */
+/* Plays the part of the rank at fault; the meeting at the end is with all. */
 static void be_at_fault(player *pl, const fault *f)
 {
     ranks_env *e = pl->e;
@@ -338,7 +338,7 @@ static void be_at_fault(player *pl, const fault *f)
     make_failing_call(pl, f, &f->other);
 }
 
-/* What the others do. */
+/* Plays the part of the others. */
 static void be_told(player *pl, const fault *f)
 {
     ranks_env *e = pl->e;

@@ -53,7 +53,7 @@ static int suits_fault(const fault *f, const program *p, uint32_t index)
     }
 }
 
-/* What the rank at fault does in place of the step. */
+/* Draws the call that the rank at fault makes in place of the step. */
 static program_step draw_other(const fault *f, const program *p)
 {
     static const uint32_t next[] = {

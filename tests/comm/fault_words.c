@@ -38,7 +38,7 @@ static const char *skip_call(const player *pl, const program_step *s,
     return NULL;
 }
 
-/* What a rank that has come to its call is said to do. */
+/* 1 if the report says of a rank that it has come to its call. */
 static int is_in_call(const player *pl, const program_step *s, uint32_t rank,
                       const char *at)
 {

@@ -41,7 +41,7 @@ static int is_in_place(const program_step *s)
                            s->call == XRAY_COMM_REDUCE_SCATTER);
 }
 
-/* What a member has reaches its buffer in the order of the stream. */
+/* A member's bytes reach its buffer in the order of the stream. */
 static void fill_area(player *pl, const program_step *s, uint32_t index,
                       buffers *b, char *to)
 {
@@ -220,7 +220,7 @@ static void check_record(player *pl, const program_step *s, uint32_t index)
         pl->calls = t->calls;
         return;
     }
-    /* What moves nothing need not wait until the call before it is over. */
+    /* A call that moves nothing need not wait for the one before it. */
     if (e->compares_not && !in && !out)
         return;
     await_record(t);

@@ -55,7 +55,7 @@ void player_check_result(player *pl, const program_step *s, uint32_t index,
 void player_finish(player *pl, const program_step *s, uint32_t index,
                    buffers *b);
 
-/* What a process holds. */
+/* A process holds so many of each. */
 typedef struct holdings {
     uint64_t descriptors;
     uint64_t memory_files; /* that are mapped */

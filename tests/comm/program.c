@@ -5,7 +5,7 @@
  */
 #include "tests/comm/program.h"
 
-#include "tests/testing.h"
+#include "tests/comm/pairs.h"
 
 #include <math.h>
 
@@ -295,19 +295,6 @@ REFERENCE uint64_t program_fill(const program *p, const program_step *s,
     for (uint64_t i = 0; i < count; i++)
         put_value(to, i, s->dtype, draw_value(s, index, i));
     return count * program_width(s->dtype);
-}
-
-/* The balanced tree: neighbours are added, then their sums, and so on; the last
- * of an odd number waits. */
-REFERENCE static float add_in_pairs(float *v, uint32_t count)
-{
-    for (; count > 1; count = (count + 1) / 2) {
-        for (uint32_t r = 0; r + 1 < count; r += 2)
-            v[r / 2] = v[r] + v[r + 1];
-        if (count % 2)
-            v[count / 2] = v[count - 1];
-    }
-    return v[0];
 }
 
 REFERENCE static float find_largest(const float *v, uint32_t count)

@@ -68,8 +68,8 @@ uint64_t program_in_bytes(const program *p, const program_step *s,
                           uint32_t index);
 uint64_t program_out_bytes(const program *p, const program_step *s,
                            uint32_t index);
-/* What a member has before the call (returns its bytes), and what it has after
- * it. */
+/* Write the bytes of a member before the call, and return their number, and
+ * those after it. */
 uint64_t program_fill(const program *p, const program_step *s, uint32_t index,
                       char *to);
 void program_expect(const program *p, const program_step *s, uint32_t index,

@@ -71,7 +71,7 @@ static void play_programs(ranks_env *e)
         play_program(e, program_seed(e->argument + i, e->size),
                      i % 2 && e->other_config ? e->other_config
                                               : e->comm_config);
-        /* What the process keeps for good is there after the first one. */
+        /* After the first one all is there that the process keeps for good. */
         ranks_meet(e);
         if (i && !e->shares_process)
             check_holdings(e, &before);

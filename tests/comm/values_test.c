@@ -6,7 +6,7 @@
  */
 #include "tests/comm/ranks.h"
 
-#include "tests/testing.h"
+#include "tests/comm/pairs.h"
 
 #include <math.h>
 
@@ -90,19 +90,6 @@ REFERENCE_OF_THREADS static void fill_buffer(void *p, uint64_t count,
 {
     for (uint64_t i = 0; i < count; i++)
         set_element(p, i, dtype, rank_value(rank, i, seed));
-}
-
-/* The balanced tree: neighbours are added, then their sums, and so on; the last
- * of an odd number waits. */
-REFERENCE static float add_in_pairs(float *v, uint32_t count)
-{
-    for (; count > 1; count = (count + 1) / 2) {
-        for (uint32_t r = 0; r + 1 < count; r += 2)
-            v[r / 2] = v[r] + v[r + 1];
-        if (count % 2)
-            v[count / 2] = v[count - 1];
-    }
-    return v[0];
 }
 
 /* Element i of a sum: added in fp32 and rounded once; it must also be within

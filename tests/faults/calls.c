@@ -51,7 +51,7 @@ static uint64_t fail_key;
 static unsigned long fail_at;
 static int fail_kind;
 static _Thread_local int inside __attribute__((tls_model("initial-exec")));
-/* What dlerror() says of a failure of ours. */
+/* dlerror() says this of a failure of ours. */
 static _Thread_local char library_error[200]
     __attribute__((tls_model("initial-exec")));
 

@@ -21,7 +21,7 @@ unset FAULT_AT CALLS_FAIL
 command -v addr2line >/dev/null || { echo "skipped: no addr2line"; exit 77; }
 sed -E 's/ *#.*//; /^ *$/d' "$here/calls_ignored.txt" >"$work/ignored"
 
-# What a user sees, except times and folders.
+# Prints the text without times and folders.
 steady_text() { # FOLDER
     sed -E "s,$1,DIR,g; s/in [0-9.]+ s, [0-9.]+ tokens\/s/in TIME/; s/pid [0-9]+/pid N/g
         s/0x[0-9a-f]+/ADDRESS/g; /^(timing_s|perf)\//d"
@@ -108,7 +108,7 @@ judge() {
     [ -z "$said" ] || grep -qiE "$(reason_of "$reason")" <<<"$said" || grep -q '"error":.*'"$reason" "$lane/out" || echo "no sentence says '$reason'"
 }
 
-# What nobody can look at is opened, since it may be there. After its one failure the
+# A path that nobody can look at is opened, since it may be there. After its one failure the
 # call succeeds, and then it is no folder, or not there.
 reason_of() {
     case $1 in
@@ -137,7 +137,7 @@ one_case() {
         [ "$(cat "$lane/code")" = "$(cat "$calm/code")" ] || {
             try "$lane"
             more=$(diff <(without_first_try <"$calm/files") <(without_first_try <"$lane/files") | head -n 4)
-            # What was complete before the failure is not written twice.
+            # Files that were complete before the failure are not written twice.
             [ -z "$more" ] && { cmp -s "$calm/code" "$lane/code" || grep -q 'already exists; a conversion' "$lane/err"; } ||
                 wrong="the next try: exit $(cat "$lane/code"): $(head -n 1 "$lane/err") $more"
         }

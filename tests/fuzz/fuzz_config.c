@@ -7,6 +7,7 @@
 
 #include "model/nn/layout.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/hf/config_counts.h"
 
 static xray_status count_param(void *ctx, const xm_param_info *info)
 {
@@ -47,29 +48,7 @@ static void report_config(const xm_config *c)
         const char *name;
         uint64_t value;
     } sizes[] = {
-        { "arch", c->arch },
-        { "hidden", c->hidden },
-        { "layers", c->layers },
-        { "heads", c->heads },
-        { "kv_heads", c->kv_heads },
-        { "head_dim", c->head_dim },
-        { "ffn", c->ffn },
-        { "vocab", c->vocab },
-        { "max_positions", c->max_positions },
-        { "tied", c->tied },
-        { "qkv_bias", c->qkv_bias },
-        { "qk_norm", c->qk_norm },
-        { "o_bias", c->o_bias },
-        { "mlp_bias", c->mlp_bias },
-        { "layer_norm", c->layer_norm },
-        { "post_norms", c->post_norms },
-        { "gated", c->gated },
-        { "act", c->act },
-        { "learned_positions", c->learned_positions },
-        { "fused", c->fused },
-        { "transposed", c->transposed },
-        { "rotary", c->rotary },
-        { "window", c->window },
+        CONFIG_COUNTS(c),
         { "segments", xm_segments(c) },
         { "vocab_segment", xm_vocab_segment(c) },
         { "parameters", xm_config_param_count(c) },

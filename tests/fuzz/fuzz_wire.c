@@ -39,7 +39,7 @@ static void report_activity(const char *name, const mesh_activity *a)
     fuzz_saw_u64("state", a->state);
 }
 
-/* What became of the other rank, and of the channels. */
+/* Reports the other rank's fate, and the channels. */
 static void report_comm(const mesh_comm *comm)
 {
     const mesh_peer *peer = &comm->peers[1];

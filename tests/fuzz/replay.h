@@ -32,7 +32,7 @@ void inputs_read(const char *folder, const char *target, replay_inputs *out);
 void inputs_add_file(replay_inputs *inputs, const char *path, const char *name);
 void inputs_free(replay_inputs *inputs);
 
-/* What the target reports is collected between these two, as lines. */
+/* Between these two the target's reports are collected, as lines. */
 void seen_begin(const char *name, const char *how);
 const xr_str *seen_end(void);
 /* Makes the folder the working directory; reports do not show where it is. */

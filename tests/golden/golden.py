@@ -29,7 +29,7 @@ for name in ("XRAY_BIN", "XRAY_BUILD", "XRAY_SOURCE", "XRAY_TEST_DATA"):
             PLACES.setdefault(path.rstrip("/"), name[5:])
 PLACES = sorted(PLACES.items(), key=lambda place: -len(place[0]))
 
-# What legitimately differs between two runs or two releases, by its name.
+# These differ legitimately between two runs or two releases.
 NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 VARYING = [
     (r'"timing_[^"]*": ?[^,}\n]*(?:, ?)?', ""),

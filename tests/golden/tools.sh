@@ -65,7 +65,7 @@ tokens() { # MODEL ROWS [OPTION...]
     xray tokenize --model "../../m/$1" "${@:3}" "../../d/$2.jsonl"
 }
 
-# What a tokenizer makes of texts, and what it makes of that.
+# Prints the tokens of texts, and the texts of those tokens.
 there_and_back() { # MODEL ROWS [OPTION OF ENCODING] [OPTION OF DECODING]
     tokens "$1" "$2" ${3:+"$3"} >ids || true
     cat ids

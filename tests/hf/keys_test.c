@@ -5,6 +5,7 @@
  */
 #include "core/base/json.h"
 #include "model/hf/config.h"
+#include "tests/hf/config_counts.h"
 #include "tests/scratch.h"
 
 static void put_number(cJSON *out, const char *key, double value)
@@ -37,29 +38,7 @@ static cJSON *describe_config(const xm_config *c)
         const char *key;
         double value;
     } all[] = {
-        { "arch", c->arch },
-        { "hidden", c->hidden },
-        { "layers", c->layers },
-        { "heads", c->heads },
-        { "kv_heads", c->kv_heads },
-        { "head_dim", c->head_dim },
-        { "ffn", c->ffn },
-        { "vocab", c->vocab },
-        { "max_positions", c->max_positions },
-        { "tied", c->tied },
-        { "qkv_bias", c->qkv_bias },
-        { "qk_norm", c->qk_norm },
-        { "o_bias", c->o_bias },
-        { "mlp_bias", c->mlp_bias },
-        { "layer_norm", c->layer_norm },
-        { "post_norms", c->post_norms },
-        { "gated", c->gated },
-        { "act", c->act },
-        { "learned_positions", c->learned_positions },
-        { "fused", c->fused },
-        { "transposed", c->transposed },
-        { "rotary", c->rotary },
-        { "window", c->window },
+        CONFIG_COUNTS(c),
         { "norm_eps", c->norm_eps },
         { "norm_offset", c->norm_offset },
         { "attn_scale", c->attn_scale },
