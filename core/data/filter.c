@@ -76,7 +76,10 @@ static xray_status parse_condition(const char *text, condition *c, xr_err *err)
     c->key = copy_trimmed(text, at);
     if (!c->key)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
-    if (c->op < 0 || !*c->key)
+    /* Operators of other languages, as in "level => 3" or "name !~ x", are not
+     * read as one of ours and a part of the text beside it. */
+    if (c->op < 0 || !*c->key || c->key[strlen(c->key) - 1] == '!' ||
+        (at[size] && strchr("=<>!~", at[size])))
         return xr_fail_key(err, XRAY_E_CONFIG, "data", "filters",
                            ": '%s' is not a condition; expected 'key op value' "
                            "with =, !=, <, <=, >, >= or ~",

@@ -378,33 +378,48 @@ static int file_provides(const found *file, const char *iface, const char *name)
     return 0;
 }
 
-/* Reports the available names, and the one that may have been meant. */
+/* The names of an interface, and the one that may have been meant. */
+typedef struct offers {
+    const char *iface;
+    const char *name; /* that was not found */
+    xr_str names;
+    char near[128];
+    unsigned best; /* edit distance that `near` is below */
+} offers;
+
+static void add_offers(const char *provides, offers *o)
+{
+    size_t size = 0;
+    for (const char *n = next_name(&provides, o->iface, &size); n;
+         n = next_name(&provides, o->iface, &size)) {
+        char one[128];
+        (void)snprintf(one, sizeof(one), "%.*s", (int)size, n);
+        xr_str_printf(&o->names, "%s%s", o->names.size ? ", " : "", one);
+        unsigned distance = xr_edit_distance(o->name, one, 2);
+        if (distance < o->best) {
+            o->best = distance;
+            memcpy(o->near, one, sizeof(o->near));
+        }
+    }
+}
+
 static xray_status fail_not_found(const xr_plugins *plugins, const char *iface,
                                   const char *name, xr_err *err)
 {
-    xr_str names = { 0 };
-    char near[128] = "";
-    unsigned best = strlen(name) < 5 ? 2 : 3;
+    /* What [run] runtime takes without a plugin */
+    static const char own[] = XRAY_IFACE_RUNTIME
+        ":auto " XRAY_IFACE_RUNTIME ":hosts " XRAY_IFACE_RUNTIME ":local";
+    offers o = { .iface = iface, .name = name };
+    o.best = strlen(name) < 5 ? 2 : 3;
     size_t refused = 0;
     const char *why = "";
+    add_offers(own, &o);
     for (size_t i = 0; i < plugins->count; i++) {
-        const char *at = plugins->files[i].file.provides;
-        size_t size = 0;
         if (plugins->files[i].refused && !plugins->files[i].hidden) {
             refused++;
             why = plugins->files[i].refused;
         }
-        for (const char *n = next_name(&at, iface, &size); n;
-             n = next_name(&at, iface, &size)) {
-            char one[128];
-            (void)snprintf(one, sizeof(one), "%.*s", (int)size, n);
-            xr_str_printf(&names, "%s%s", names.size ? ", " : "", one);
-            unsigned distance = xr_edit_distance(name, one, 2);
-            if (distance < best) {
-                best = distance;
-                memcpy(near, one, sizeof(near));
-            }
-        }
+        add_offers(plugins->files[i].file.provides, &o);
     }
     char note[512] = "";
     if (refused == 1)
@@ -413,11 +428,11 @@ static xray_status fail_not_found(const xr_plugins *plugins, const char *iface,
         (void)snprintf(note, sizeof(note),
                        "; %zu files were refused, see `xray plugin list`",
                        refused);
-    (void)xr_fail(err, XRAY_E_CONFIG,
-                  "no plugin provides %s:%s; available: %s%s%s%s%s", iface,
-                  name, names.size ? xr_str_text(&names) : "none",
-                  *near ? "; did you mean " : "", near, *near ? "?" : "", note);
-    xr_str_free(&names);
+    (void)xr_fail(
+        err, XRAY_E_CONFIG, "no plugin provides %s:%s; available: %s%s%s%s%s",
+        iface, name, o.names.size ? xr_str_text(&o.names) : "none",
+        *o.near ? "; did you mean " : "", o.near, *o.near ? "?" : "", note);
+    xr_str_free(&o.names);
     return XRAY_E_CONFIG;
 }
 

@@ -44,7 +44,9 @@ static const char *add_rank_range(const char *text, uint32_t size,
     if (xr_parse_int(first_text, &first) != 0 ||
         xr_parse_int(text[length] ? text + length + 1 : first_text, &last) != 0)
         return "is not a number, a range such as 0-3, or all";
-    if (first < 0 || last < first || last >= (int64_t)size)
+    if (last < first)
+        return "is a range that ends below its start";
+    if (first < 0 || last >= (int64_t)size)
         return "is not among the ranks of the run";
     if (out->count && first <= (int64_t)out->rank[out->count - 1])
         return "is not above the ranks before it";

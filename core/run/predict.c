@@ -56,7 +56,7 @@ static uint32_t find_zero_stage(const xr_part_plan *plan, double elements,
         return 0;
     if (plan->plan.sharded)
         return 3;
-    return gradients < 0.75 * 4 * elements ? 2 : 1;
+    return gradients < 0.95 * 4 * elements ? 2 : 1;
 }
 
 static xr_time_layout make_layout(const step *s, uint32_t role,

@@ -233,7 +233,7 @@ static xm_jnode *parse_for(xm_jparser *p)
 
 static xm_jnode *parse_if(xm_jparser *p)
 {
-    static const char *const ends[] = { "elif", "else", "endif", NULL };
+    static const char *const ends[] = { "endif", "elif", "else", NULL };
     static const char *const last[] = { "endif", NULL };
     xm_jnode *node = xm_jnode_new(p, XM_N_IF);
     int soft = p->soft;

@@ -215,6 +215,8 @@ static void filters_keep_matching_rows(void **state)
         { "n != 2", "{\"n\":2}", 0 },
         { "ok = true", "{\"ok\":true}", 1 },
         { "text ~ an egg", "{\"text\":\"eat an egg\"}", 1 },
+        { "text = \">= 3\"", "{\"text\":\">= 3\"}", 1 },
+        { "text = ~x", "{\"text\":\"~x\"}", 1 },
         { "text ~ \" egg\"", "{\"text\":\"eggs\"}", 0 },
         { "extra_info.split != test", "{\"extra_info\":{\"split\":\"test\"}}",
           0 },
@@ -230,7 +232,9 @@ static void filters_keep_matching_rows(void **state)
 static void bad_filters_are_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "level", "= 3", "", "level > high" };
+    static const char *const bad[] = { "level",        "= 3",        "",
+                                       "level > high", "level => 3", "a === b",
+                                       "level <> 3",   "name !~ x",  "a =~ b" };
     xr_filter *filter = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         xray_list list = { &bad[i], 1 };

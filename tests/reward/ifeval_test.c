@@ -287,6 +287,10 @@ static void unusable_rows_are_warned_of_once(void **state)
         "{\"instruction_id_list\":\"punctuation:no_comma\"}",
         "{\"instruction_id_list\":[\"punctuation:no_such\"],\"kwargs\":[{}]}",
         "{\"instruction_id_list\":[7],\"kwargs\":[{}]}",
+        "{\"instruction_id_list\":[\"punctuation:no_comma\","
+        "\"punctuation:no_such\"],\"kwargs\":[{},{}]}",
+        "{\"instruction_id_list\":[\"punctuation:no_such\","
+        "\"punctuation:no_comma\"],\"kwargs\":[{},{}]}",
         "{\"instruction_id_list\":[\"keywords:existence\"]}",
         "{\"instruction_id_list\":[\"keywords:existence\"],\"kwargs\":[{}]}",
         "{\"instruction_id_list\":[\"keywords:existence\"],\"kwargs\":[3]}",

@@ -311,7 +311,7 @@ static void errors_name_row_template_and_line(void **state)
                 "rows.jsonl:7: mine: message 1 must be an object, not int");
     chat_expect("x", "{}", 0, "rows.jsonl:7: mine: messages must be an array");
     chat_expect("\n{% if x %}", "{\"messages\":[]}", 0,
-                "mine:2: the template ends where 'elif' was expected");
+                "mine:2: the template ends where 'endif' was expected");
     chat_expect("{{ 'a' \"b }}", "{\"messages\":[]}", 0,
                 "mine:1: the string is not closed");
     chat_expect("\xff", "{\"messages\":[]}", 0,
