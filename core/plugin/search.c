@@ -378,20 +378,19 @@ static int file_provides(const found *file, const char *iface, const char *name)
     return 0;
 }
 
-/* The names of an interface, and the one that may have been meant. */
+/* The available names, and the one that may have been meant. */
 typedef struct offers {
-    const char *iface;
     const char *name; /* that was not found */
     xr_str names;
     char near[128];
     unsigned best; /* edit distance that `near` is below */
 } offers;
 
-static void add_offers(const char *provides, offers *o)
+static void add_offers(const char *provides, const char *iface, offers *o)
 {
     size_t size = 0;
-    for (const char *n = next_name(&provides, o->iface, &size); n;
-         n = next_name(&provides, o->iface, &size)) {
+    for (const char *n = next_name(&provides, iface, &size); n;
+         n = next_name(&provides, iface, &size)) {
         char one[128];
         (void)snprintf(one, sizeof(one), "%.*s", (int)size, n);
         xr_str_printf(&o->names, "%s%s", o->names.size ? ", " : "", one);
@@ -406,20 +405,23 @@ static void add_offers(const char *provides, offers *o)
 static xray_status fail_not_found(const xr_plugins *plugins, const char *iface,
                                   const char *name, xr_err *err)
 {
-    /* What [run] runtime takes without a plugin */
+    /* [run] runtime takes these without a plugin, and names of launchers. */
     static const char own[] = XRAY_IFACE_RUNTIME
         ":auto " XRAY_IFACE_RUNTIME ":hosts " XRAY_IFACE_RUNTIME ":local";
-    offers o = { .iface = iface, .name = name };
+    offers o = { .name = name };
     o.best = strlen(name) < 5 ? 2 : 3;
     size_t refused = 0;
     const char *why = "";
-    add_offers(own, &o);
+    add_offers(own, iface, &o);
     for (size_t i = 0; i < plugins->count; i++) {
         if (plugins->files[i].refused && !plugins->files[i].hidden) {
             refused++;
             why = plugins->files[i].refused;
         }
-        add_offers(plugins->files[i].file.provides, &o);
+        add_offers(plugins->files[i].file.provides, iface, &o);
+        if (strcmp(iface, XRAY_IFACE_RUNTIME) == 0)
+            add_offers(plugins->files[i].file.provides, XRAY_IFACE_LAUNCHER,
+                       &o);
     }
     char note[512] = "";
     if (refused == 1)

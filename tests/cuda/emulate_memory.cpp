@@ -23,7 +23,8 @@ namespace
 /* Never destroyed, because blocks may outlive every static object. */
 struct files {
     std::mutex mutex;
-    std::map<uint64_t, size_t> bytes; /* 0: the file of another process */
+    std::map<uint64_t, size_t> bytes;     /* 0: the file of another process */
+    std::map<CUdeviceptr, size_t> mapped; /* by address */
 };
 
 files &open_files()
@@ -134,12 +135,24 @@ static CUresult vm_map(CUdeviceptr at, size_t bytes, size_t offset,
         return CUDA_ERROR_OUT_OF_MEMORY;
     void *p = mmap(reinterpret_cast<void *>(at), bytes, PROT_NONE,
                    MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
-    addresses += p == MAP_FAILED ? 0 : bytes;
-    return p == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    if (p == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    addresses += bytes;
+    std::lock_guard<std::mutex> hold(open_files().mutex);
+    open_files().mapped[at] = bytes;
+    return CUDA_SUCCESS;
 }
 
+/* As the driver, takes back only a complete mapping. */
 static CUresult vm_unmap(CUdeviceptr at, size_t bytes)
 {
+    {
+        std::lock_guard<std::mutex> hold(open_files().mutex);
+        auto mapping = open_files().mapped.find(at);
+        if (mapping == open_files().mapped.end() || mapping->second != bytes)
+            return CUDA_ERROR_INVALID_VALUE;
+        open_files().mapped.erase(mapping);
+    }
     emulate_bound(reinterpret_cast<void *>(at), bytes, bytes);
     addresses -= bytes;
     void *p =
