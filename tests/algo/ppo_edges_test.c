@@ -175,6 +175,16 @@ static void fill_rows(rig_batch *b, float times)
     b->reward[5] = 2 * times;
 }
 
+/* Fills rows of one token, each with a score of 1. */
+static void fill_equal_rows(rig_batch *b, uint32_t rows)
+{
+    rig_batch_init(b);
+    for (uint32_t i = 0; i < rows; i++) {
+        (void)ppo_row(b, 1, 1, 0);
+        b->reward[2 * i + 1] = 1;
+    }
+}
+
 /* Scores of 1 and 3 have a deviation of sqrt(2). The reference deviation is
  * that of the first step or the option, the running one is that of all steps.
  * The mean is not subtracted. */
@@ -208,6 +218,9 @@ static void scores_are_divided(void **state)
         rig_near(rig_put(&r, "rollout_scores/running_mean"), 11, 1e-9, "mean");
         rig_near(rig_put(&r, "rollout_scores/running_std"), 13.2413494, 1e-6,
                  "deviation");
+        fill_equal_rows(&b, 16); /* more rows than any step before */
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        rig_near(rig_put(&r, "rollout_scores/running_mean"), 3, 1e-9, "mean");
         rig_close(&r);
     }
 }

@@ -197,7 +197,7 @@ static void log_probs_are_near_float64(void **state)
  * scratch memory that other products do not have. */
 static void staged_products_are_planned(void **state)
 {
-    const cuda_config own = { .precision = CUDA_BFLOAT16 };
+    cuda_config own = { .precision = CUDA_BFLOAT16 };
     cuda_config blas = own;
     const xray_device_work work = { .header = XRAY_HEADER(xray_device_work),
                                     .passes = XRAY_PASS_ROWS,
@@ -219,6 +219,9 @@ static void staged_products_are_planned(void **state)
     more -= (uint64_t)32 << 20; /* cuBLASLt's own */
     assert_true(more >= (aligned + staged) * sizeof(float));
     assert_true(more < (aligned + staged) * sizeof(float) + 4096);
+    own.precision = blas.precision = CUDA_FLOAT32; /* has no such products */
+    assert_int_equal(ops->plan_scratch(&blas, 1, &work, 1, sizeof(work)),
+                     ops->plan_scratch(&own, 1, &work, 1, sizeof(work)));
 }
 
 int main(void)

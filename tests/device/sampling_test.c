@@ -180,6 +180,43 @@ static void the_likeliest_tokens_are_left(void **state)
     close_devices(&b);
 }
 
+/* More equal tokens than a device sorts at a time have half of the weight, so a
+ * top_p of a half leaves them, and none of the others. */
+static void top_p_ends_behind_many_equal_tokens(void **state)
+{
+    (void)state;
+    enum { TOP = 4160, ALL = 3 * TOP, DRAWS = 8 };
+    const xray_draw how = { .temperature = 1, .top_p = 0.5f };
+    float *z = alloc_floats((size_t)DRAWS * ALL);
+    for (size_t i = 0; i < (size_t)DRAWS * ALL; i++)
+        z[i] = i % 3 == 1 ? 0.0f : -0.693147182f; /* exp gives 0.5 */
+    bench b;
+    open_devices(&b);
+    for (int d = 0; d < b.count; d++) {
+        xray_draw draws[DRAWS];
+        int32_t token[DRAWS];
+        float raw[DRAWS];
+        float logp[DRAWS];
+        fill_draws(&how, 0, DRAWS, draws);
+        xray_sample op = { .header = XRAY_HEADER(xray_sample),
+                           .items = { DRAWS, NULL },
+                           .draws = draws,
+                           .token = token,
+                           .raw_logp = raw,
+                           .logp = logp,
+                           .logits = z,
+                           .logits_stride = ALL,
+                           .vocab = ALL,
+                           .draw_stride = sizeof(*draws) };
+        must(b.dev[d].ops->sample(b.dev[d].self, NULL, &op));
+        for (uint32_t i = 0; i < DRAWS; i++)
+            if (token[i] % 3 != 1)
+                fail_msg("%s: token %d was drawn", b.dev[d].name, token[i]);
+    }
+    close_devices(&b);
+    free(z);
+}
+
 /* ---- frequencies --------------------------------------------------------- */
 
 /* The value that chi-square is below with probability 0.9999 (Wilson and
@@ -324,6 +361,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_likeliest_tokens_are_left),
+        cmocka_unit_test(top_p_ends_behind_many_equal_tokens),
         cmocka_unit_test(tokens_are_as_frequent_as_they_are_likely),
         cmocka_unit_test(the_order_of_draws_changes_no_token),
         cmocka_unit_test(draws_are_independent),
