@@ -282,7 +282,7 @@ static const struct {
     { "{{ 'a'.translate({}) }}", "not supported in a chat template" },
     { "{{ {}.fromkeys([1]) }}", "not supported in a chat template" },
     { "a\n\n{{ x.y }}", "snippet:3: 'x' is undefined" },
-    { "a\n{% if x %}", "snippet:2: the template ends where 'elif'" },
+    { "a\n{% if x %}", "snippet:2: the template ends where 'endif'" },
     { "{{ [1, 2 }}", "snippet:1: " },
     { "{{ '\\ud800' }}", "snippet:1: " },
     { "{{ '\\udfff' }}", "snippet:1: " },
