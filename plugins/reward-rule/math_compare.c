@@ -7,6 +7,7 @@
 
 typedef struct items {
     unsigned count;
+    int full; /* 1: there are more than fit */
     rule_item at[RULE_ENTRIES];
 } items;
 
@@ -133,8 +134,10 @@ static void add_list_item(const rule_equal_context *c, items *list,
     item = resolve_item(c, item);
     int either = (rule_contents(c->tree, item.node) & RULE_HAS_EITHER) != 0;
     for (int sign = 1; sign >= (either ? -1 : 1); sign -= 2) {
-        if (list->count == RULE_ENTRIES)
+        if (list->count == RULE_ENTRIES) {
+            list->full = 1;
             return;
+        }
         item.sign = sign;
         list->at[list->count++] = item;
     }
@@ -145,6 +148,7 @@ static void collect_items(const rule_equal_context *c, uint16_t node,
 {
     const rule_node *n = get_node(c, node);
     out->count = 0;
+    out->full = 0;
     if (n->kind != RULE_LIST && n->kind != RULE_SET) {
         add_list_item(c, out, (rule_item){ .node = node, .sign = 1 });
         return;
@@ -219,13 +223,15 @@ static int flip_relation(int op)
 }
 
 /* Collects the sides of a chain and the relations between them, from either
- * end, and returns the number of sides. */
+ * end, and returns the number of sides, or 0 if there are too many. */
 static unsigned collect_sides(const rule_equal_context *c, uint16_t chain,
                               int reverse, uint16_t *out_side, int *out_op)
 {
     unsigned count = 0;
-    for (uint16_t side = get_node(c, chain)->first;
-         side && count < RULE_ENTRIES; side = get_node(c, side)->next) {
+    if (get_node(c, chain)->count > RULE_ENTRIES)
+        return 0;
+    for (uint16_t side = get_node(c, chain)->first; side;
+         side = get_node(c, side)->next) {
         out_op[count] = get_node(c, side)->op;
         out_side[count++] = side;
     }
@@ -252,7 +258,7 @@ static int equal_chains(const rule_equal_context *c, uint16_t a, uint16_t b,
     int ops[RULE_ENTRIES];
     int wanted[RULE_ENTRIES];
     unsigned count = collect_sides(c, a, 0, x, ops);
-    if (count != collect_sides(c, b, reverse, y, wanted))
+    if (!count || count != collect_sides(c, b, reverse, y, wanted))
         return 0;
     for (unsigned i = 0; i < count; i++) {
         rule_item left = { .node = x[i], .sign = 1 };
@@ -361,6 +367,8 @@ static int equal_answers(const rule_equal_context *c, uint16_t a, uint16_t b)
     items y;
     collect_items(c, a, &x);
     collect_items(c, b, &y);
+    if (x.full || y.full)
+        return 0;
     if (x.count == 1 && y.count == 1)
         return equal_items(c, x.at[0], y.at[0]);
     return equal_in_any_order(c, &x, &y);

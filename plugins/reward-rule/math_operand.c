@@ -6,8 +6,6 @@
 
 #include "plugins/reward-rule/math_parse.h"
 
-#define WORD 64u
-
 static const struct {
     const char *name;
     int op;
@@ -47,15 +45,20 @@ static int find_function(rule_text name)
     return -1;
 }
 
-uint16_t rule_new_name(rule_parser *p, rule_text text)
+static uint16_t new_hashed_name(rule_parser *p, rule_text text, uint64_t hash)
 {
     uint16_t node = rule_new_node(p, RULE_NAME, 0, 0);
-    uint16_t name = rule_tree_name(p->tree, text);
+    uint16_t name = rule_tree_name(p->tree, hash);
     if (!node || name == RULE_NAMES)
         return rule_give_up(p);
     p->tree->node[node].name = (uint8_t)name;
     p->tree->node[node].text = text;
     return node;
+}
+
+uint16_t rule_new_name(rule_parser *p, rule_text text)
+{
+    return new_hashed_name(p, text, rule_hash_name(text));
 }
 
 static uint16_t new_constant(rule_parser *p, char which)
@@ -68,15 +71,7 @@ static uint16_t new_constant(rule_parser *p, char which)
 /* Makes a name of a word. Names that differ only in case are the same name. */
 static uint16_t new_word_name(rule_parser *p, rule_text word)
 {
-    char folded[WORD];
-    size_t size = word.size < WORD ? word.size : WORD;
-    for (size_t i = 0; i < size; i++) {
-        char c = word.data[i];
-        folded[i] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-    }
-    uint16_t node = rule_new_name(p, (rule_text){ folded, size });
-    p->tree->node[node].text = word;
-    return node;
+    return new_hashed_name(p, word, rule_hash_word(word));
 }
 
 /* Turns `node`, the content of a pair of brackets, into a tuple if it is a

@@ -36,19 +36,32 @@ void rule_tree_append(rule_tree *tree, uint16_t parent, uint16_t child)
     node->count++;
 }
 
-uint64_t rule_hash_name(rule_text text)
+static uint64_t hash_text(rule_text text, int fold)
 {
     static const char skipped[] = " {}$\\";
     uint64_t hash = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < text.size; i++)
-        if (!memchr(skipped, text.data[i], sizeof(skipped) - 1))
-            hash = (hash ^ (unsigned char)text.data[i]) * 0x100000001B3u;
+    for (size_t i = 0; i < text.size; i++) {
+        char c = text.data[i];
+        if (fold && c >= 'A' && c <= 'Z')
+            c = (char)(c - 'A' + 'a');
+        if (!memchr(skipped, c, sizeof(skipped) - 1))
+            hash = (hash ^ (unsigned char)c) * 0x100000001B3u;
+    }
     return hash;
 }
 
-uint16_t rule_tree_name(rule_tree *tree, rule_text name)
+uint64_t rule_hash_name(rule_text text)
 {
-    uint64_t hash = rule_hash_name(name);
+    return hash_text(text, 0);
+}
+
+uint64_t rule_hash_word(rule_text text)
+{
+    return hash_text(text, 1);
+}
+
+uint16_t rule_tree_name(rule_tree *tree, uint64_t hash)
+{
     for (uint16_t i = 0; i < tree->names; i++)
         if (tree->name[i] == hash)
             return i;

@@ -111,10 +111,13 @@ void rule_clean(rule_text text, rule_buffer *out);
 void rule_tree_clear(rule_tree *tree);
 uint16_t rule_tree_node(rule_tree *tree, int kind);
 void rule_tree_append(rule_tree *tree, uint16_t parent, uint16_t child);
-/* Returns the index of a name, or RULE_NAMES if there are too many. */
-uint16_t rule_tree_name(rule_tree *tree, rule_text name);
+/* Returns the index of the name with this hash, or RULE_NAMES if there are too
+ * many. */
+uint16_t rule_tree_name(rule_tree *tree, uint64_t hash);
 /* Hashes a name; spaces, braces, "$" and backslashes do not count. */
 uint64_t rule_hash_name(rule_text text);
+/* The same for a word, whose case does not count either. */
+uint64_t rule_hash_word(rule_text text);
 
 /* Parses a complete cleaned answer and returns its root, or 0 if it is not a
  * formula that the parser knows. The text must outlive the tree. Several

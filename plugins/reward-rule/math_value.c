@@ -68,14 +68,15 @@ static double complex evaluate_power(double complex a, double complex b,
                                      rule_point *point)
 {
     a = move_above_cut(a);
-    if (is_real_value(b) && is_integer(creal(b)) && fabs(creal(b)) <= 64) {
+    int whole = is_real_value(b) && is_integer(creal(b));
+    if (whole && fabs(creal(b)) <= 64) {
         int count = (int)fabs(creal(b));
         double complex out = 1;
         while (count-- > 0)
             out *= a;
         return creal(b) < 0 ? 1 / out : out;
     }
-    if (!is_real_value(a) || creal(a) < 0)
+    if (!whole && (!is_real_value(a) || creal(a) < 0))
         point->branch = 1;
     if (creal(a) == 0 && cimag(a) == 0)
         return creal(b) > 0 ? 0 : NAN;

@@ -269,7 +269,10 @@ static void gpqa_applies_its_rules_in_order(void **state)
         { "", "H2O", 'N' }, { "H2O", "(H2O)", 'R' },
         { "answer: Z. B is correct, not D", "B", 'R' },
         { "answer: Z. final choice: B. D", "D", 'R' },
-        { "answer: Z. final answer: B. D", "B", 'R' });
+        { "answer: Z. final answer: B. D", "B", 'R' },
+        { "answer:\xE3\x80\x80\xC2\xA0"
+          "B, not D",
+          "B", 'R' });
     RUN(RIG_KEYS("grader", "gpqa", "option_count", "10", "index_from", "1"),
         { "answer: J", "10", 'R' }, { "answer: J", "J", 'R' },
         { "answer: K", "J", 'N' });

@@ -80,6 +80,13 @@ static void answers_and_boxes_must_be_closed_and_filled(void **state)
     RUN(FORM("boxed"), { deep, 0 });
     memset(deep + (size_t)7 * DEEP, '}', DEEP);
     RUN(FORM("boxed"), { deep, 1 });
+    /* The 64th is tracked, and a 65th alone would count. */
+    for (size_t boxes = 64; boxes <= 65; boxes++) {
+        for (size_t i = 0; i < boxes; i++)
+            memcpy(deep + 7 * i, "\\boxed{", 8);
+        (void)snprintf(deep + 7 * boxes, sizeof(deep) - 7 * boxes, "1}");
+        RUN(FORM("boxed"), { deep, boxes == 64 });
+    }
     RUN(RIG_KEYS("grader", "format", "format", "boxed", "score", "0.5",
                  "format_score", "-0.5"),
         { "\\boxed{1}", 0.5 }, { "1", -0.5 });

@@ -460,6 +460,14 @@ static void loose_accepts_eight_readings(void **state)
         if (is_followed(&r, "startend:quotation", "{}", rows[i].response) !=
             rows[i].followed)
             fail_msg("'%s'", rows[i].response);
+    /* Nothing is left of a single line, rather than the line without the space
+     * that makes a bullet of "* ". */
+    assert_int_equal(is_followed(&r, "detectable_format:number_bullet_lists",
+                                 "{\"num_bullets\":0}", "* "),
+                     0);
+    assert_int_equal(is_followed(&r, "detectable_format:number_bullet_lists",
+                                 "{\"num_bullets\":0}", "x\n* \ny"),
+                     1);
     /* White space around what is left is cut, so no blank paragraph precedes
      * it. */
     assert_int_equal(is_followed(&r, FIRST, P(1, 1, "then"), "Sure:\n\n\nThen"),

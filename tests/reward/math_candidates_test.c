@@ -3,6 +3,7 @@
  * Verdicts of PRM800K's and slime's rules, and the candidates of a response in
  * Math-Verify's order of preference.
  */
+#include "core/base/str.h"
 #include "plugins/reward-rule/math_find.h"
 #include "tests/reward/fence.h"
 #include "tests/testing.h"
@@ -272,6 +273,56 @@ static void boxes_are_joined_over_gaps(void **state)
     }
 }
 
+/* `before`, `count` times `piece` and `after`; what is found with one more
+ * piece is another. */
+static void answers_are_looked_for_within_bounds(void **state)
+{
+    static const struct {
+        const char *before, *piece, *after;
+        size_t most;
+        const char *want, *beyond;
+    } rows[] = {
+        /* Characters between the announcement and the answer. */
+        { "the answer:", "\xC3\xA9", " 7, not 8", 50, "7", "8" },
+        { "final answer", "x", " is 7; then 8", 100, "7", "8" },
+        { "the answer ", "x", "= 5, not 8", 99, "5", "8" },
+        /* Formulas that cannot be read, after one that can. */
+        { "$x$", " $+)$", "", 31, "x", "+)" },
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * (sizeof(rows) / sizeof(rows[0])); i++) {
+        xr_str text = { 0 };
+        xr_str_puts(&text, rows[i / 2].before);
+        for (size_t n = 0; n < rows[i / 2].most + i % 2; n++)
+            xr_str_puts(&text, rows[i / 2].piece);
+        xr_str_puts(&text, rows[i / 2].after);
+        const char *want = i % 2 ? rows[i / 2].beyond : rows[i / 2].want;
+        int found = rule_find_answer(&work, fence_string(xr_str_text(&text)),
+                                     RULE_KIND_LATEX | RULE_KIND_NUMBER);
+        rule_text got = rule_buffer_text(&work.a);
+        if (!found || !rule_equal(got, rule_text_of(want), 0))
+            fail_msg("%s: '%.*s', not '%s'", xr_str_text(&text),
+                     found ? (int)got.size : 0, got.data, want);
+        xr_str_free(&text);
+    }
+    /* A list has the last 32 boxes. */
+    for (int count = 31; count <= 33; count++) {
+        xr_str text = { 0 };
+        xr_str want = { 0 };
+        for (int n = 1; n <= count; n++) {
+            xr_str_printf(&text, "\\boxed{%d},", n);
+            if (n > count - 32)
+                xr_str_printf(&want, "%s%d", want.size ? ", " : "", n);
+        }
+        assert_true(rule_find_answer(&work, fence_string(xr_str_text(&text)),
+                                     RULE_KIND_LATEX | RULE_KIND_NUMBER));
+        assert_int_equal(work.a.size, want.size);
+        assert_memory_equal(work.a.data, want.data, want.size);
+        xr_str_free(&text);
+        xr_str_free(&want);
+    }
+}
+
 /* What is found overwrites all that is known of the number before it. */
 static void numbers_and_sums_keep_nothing(void **state)
 {
@@ -309,6 +360,7 @@ int main(void)
         cmocka_unit_test(slime_cuts_only_the_truth),
         cmocka_unit_test(candidates_are_tried_in_order),
         cmocka_unit_test(boxes_are_joined_over_gaps),
+        cmocka_unit_test(answers_are_looked_for_within_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,7 +263,7 @@ static const form plain[] = {
 static void latex_is_written_as_plain_text(void **state)
 {
     int bad = 0;
-    char deep[200] = "";
+    char deep[240] = "";
     (void)state;
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
         rule_latex_to_text(fence_string(plain[i].text), &made);
@@ -275,6 +275,12 @@ static void latex_is_written_as_plain_text(void **state)
         strncat(deep, "\\sqrt", 6);
         rule_latex_to_text(fence_string(deep), &made);
         assert_int_equal(made.full, 0);
+    }
+    for (size_t i = 1; i <= 33; i++) {
+        memcpy(deep + 6 * (i - 1), "\\sqrt{", 6);
+        memset(deep + 6 * i, '}', i);
+        rule_latex_to_text((rule_text){ deep, 7 * i }, &made);
+        assert_int_equal(made.full, i > 32);
     }
 }
 
