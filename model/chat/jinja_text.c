@@ -51,22 +51,23 @@ int xm_jfind_first(xm_jinterp *interp, const char *text, size_t size,
         *out = 0;
         return 0;
     }
-    if (xm_jcount_work(interp, size / 64))
-        return -1;
-    for (size_t i = 0; i + what->size <= size; i++) {
+    size_t i = 0;
+    for (; i + what->size <= size; i++) {
         const char *hit =
             memchr(text + i, what->text[0], size - what->size - i + 1);
         if (!hit)
-            return 0;
+            break;
         i = (size_t)(hit - text);
         if (!memcmp(hit, what->text, what->size)) {
             *out = i;
-            return 0;
+            break;
         }
         if (what->size > 32 && xm_jcount_work(interp, what->size / 64))
             return -1;
     }
-    return 0;
+    /* Only what was searched counts, since a text may be searched part by part.
+     */
+    return xm_jcount_work(interp, (*out == SIZE_MAX ? size : i) / 64);
 }
 
 int xm_jfind_last(xm_jinterp *interp, const char *text, size_t size,
