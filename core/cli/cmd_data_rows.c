@@ -27,6 +27,8 @@ typedef struct view {
     int sft;
     xr_errors errors; /* of rows */
     size_t refused;
+    xray_status failed; /* of a text that could not be decoded, with `err` */
+    xr_err err;
     xr_str out;
 } view;
 
@@ -99,6 +101,9 @@ static xray_status read_part(view *v, int part, show_part *show, xr_err *err)
         cli_say("%s", xr_dataset_note(set));
     show(v, name, want.kind, set);
     xr_dataset_close(set);
+    *err = v->err;
+    if (v->failed != XRAY_OK)
+        return v->failed;
     return v->out.failed ? xr_fail(err, XRAY_E_NOMEM, "out of memory")
                          : XRAY_OK;
 }
@@ -166,9 +171,10 @@ static void put_learned(view *v, const xr_row *row)
             continue;
         }
         xr_str_clear(&text);
-        if (xm_tokenizer_decode(v->run->tokenizer, row->ids + i, end - i, 0,
-                                &text, NULL) != XRAY_OK)
-            v->out.failed = 1;
+        v->failed = xm_tokenizer_decode(v->run->tokenizer, row->ids + i,
+                                        end - i, 0, &text, &v->err);
+        if (v->failed != XRAY_OK)
+            break;
         xr_shown_text(xr_str_text(&text), text.size, "  learned: ", &v->out);
         i = end;
     }
@@ -186,7 +192,9 @@ static void show_head(view *v, const char *name, int kind,
                       const xr_dataset *set)
 {
     size_t count = xr_dataset_count(set);
-    for (size_t i = 0; i < count && i < (size_t)v->args->n; i++) {
+    if (count > (size_t)v->args->n)
+        count = (size_t)v->args->n;
+    for (size_t i = 0; i < count && v->failed == XRAY_OK; i++) {
         const xr_row *row = xr_dataset_row(set, i);
         xr_str_printf(&v->out, "%s: row %" PRIu64 ": %" PRIu32 " tokens", name,
                       row->id, row->id_count);

@@ -55,6 +55,20 @@ train_files: row 0: $((x + y)) tokens, $y of them learned
   | x
   learned: y z</s>" head trl.jsonl --job sft
 
+# A text that the tokenizer cannot decode ends the rows with its reason.
+mkdir endless
+cp "$model/config.json" endless
+word=$(printf 'a%.0s' {1..200})
+printf '{"decoder":{"type":"Replace","content":"","pattern":{"Regex":"(a+|aa)+(a|aa)+[bc]"}},"model":{"type":"WordLevel","unk_token":"x","vocab":{"x":0,"</s>":1,"%s":2}}}' "$word" >endless/tokenizer.json
+printf '{"eos_token":"</s>"}' >endless/tokenizer_config.json
+printf '{"prompt":"x","answer":"x"}\n{"prompt":"x","answer":"%s"}\n{"prompt":"x","answer":"x"}\n' "$word" >endless.jsonl
+model=endless shows 1 "train_files: row 0: 3 tokens, 2 of them learned
+  | x
+  learned: x</s>
+train_files: row 1: 3 tokens, 2 of them learned
+  | x
+xray: tokenizer: a pattern takes too long or too much memory at byte 0 of 200" head endless.jsonl --job sft
+
 cat >chat.jinja <<'TEMPLATE'
 {%- for m in messages %}[{{ m.role }}]{% generation %}{% if m.role == 'assistant' %}{{ m.content }}{% endif %}{% endgeneration %}{% if m.role != 'assistant' %}{{ m.content }}{% endif %}{% endfor -%}
 TEMPLATE

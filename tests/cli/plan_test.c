@@ -159,7 +159,8 @@ static void work_of_a_step_is_counted(void **state)
 }
 
 /* Models that take turns: in the turn of each, the others have released what
- * the INI says; the run needs the largest of these turns. */
+ * the INI says; the run needs the largest of these turns. An engine alone has
+ * one. */
 static void turns_are_planned(void **state)
 {
     (void)state;
@@ -193,6 +194,11 @@ static void turns_are_planned(void **state)
         RUN(NULL, "plan", run, "--set", "rollout.free_cache_engine=true");
     expect_code(r, 0);
     expect_text(r->out, "at once       train.zero3 ");
+    run = write_run("[data]\nval_files = rows.jsonl\n");
+    plan = parse_output(RUN(NULL, "plan", run, "--json", "--job", "eval",
+                            "--set", "rollout.free_cache_engine=true"));
+    assert_int_equal(cJSON_GetArraySize(xr_json_get(plan, "turns")), 1);
+    cJSON_Delete(plan);
 }
 
 static double number_after(const char *text, const char *words)

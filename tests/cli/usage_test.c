@@ -100,6 +100,7 @@ static void bad_usage_is_explained(void **state)
         { { "generate", "--model", "x", "--n", "two" }, "an integer" },
         { { "train" }, "usage: xray train RUN.INI" },
         { { "train", "a.ini", "b.ini" }, "unexpected 'b.ini'\n" },
+        { { "train", "a.ini", "b.ini", "c.ini" }, "unexpected 'b.ini'\n" },
         { { "train", "a.ini", "algorithm.adv_estimator=grpo" },
           "unexpected 'algorithm.adv_estimator=grpo'; a key is set by --set "
           "algorithm.adv_estimator=grpo\n" },

@@ -245,6 +245,8 @@ static void incomplete_manifests_are_refused(void **state)
     expect_manifest("{\"abi\":\"0.3\"}", ": \"manifest\" is missing");
     expect_manifest("{\"manifest\":2}",
                     ": its note has format 2, but this xray reads 1");
+    expect_manifest("{\"manifest\":0}",
+                    ": its note has format 0, but this xray reads 1");
     expect_manifest("{\"manifest\":1}", ": \"abi\" is missing");
     expect_manifest("{\"manifest\":1,\"abi\":0.1}",
                     ": \"abi\" must be a string, not a number");

@@ -6,6 +6,8 @@
  */
 #include "tests/scratch.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -290,6 +292,47 @@ static void a_folder_that_cannot_be_made_is_told(void **state)
     assert_null(self);
 }
 
+/* The sentence names the file, which keeps its complete records. */
+static void a_step_that_cannot_be_written_is_told(void **state)
+{
+    (void)state;
+    const tb_config config = { "" };
+    const xray_track_setup setup = { .header = XRAY_HEADER(xray_track_setup),
+                                     .folder = scratch_dir() };
+    static const xray_named_value value = { "a", 1 };
+    const xray_track_step step = { .header = XRAY_HEADER(xray_track_step),
+                                   .scalars = &value,
+                                   .scalar_count = 1,
+                                   .scalar_stride = sizeof(value) };
+    char dir[200];
+    char name[256];
+    struct rlimit before;
+    struct rlimit less;
+    xr_err err = { "" };
+    tb_files files;
+    void *self = NULL;
+    assert_int_equal(tb_ops.create(&host, &config, &setup, &self), XRAY_OK);
+    (void)snprintf(dir, sizeof(dir), "%s/tensorboard", scratch_dir());
+    assert_int_equal(tb_files_list(dir, &err, &files), XRAY_OK);
+    (void)snprintf(name, sizeof(name), "tensorboard/%s", files.names[0]);
+    const long size = size_of(name);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    less = before;
+    less.rlim_cur = (rlim_t)size + 1;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    xray_status status = tb_ops.submit(self, &step);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(signal(SIGXFSZ, SIG_DFL) != SIG_ERR);
+    assert_int_equal(status, XRAY_E_IO);
+    assert_memory_equal(said, "submit: ", 8);
+    assert_non_null(strstr(said, files.names[0]));
+    assert_non_null(strstr(said, "File too large"));
+    assert_int_equal(size_of(name), size);
+    tb_files_free(&files);
+    tb_ops.destroy(self);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +346,8 @@ int main(void)
         cmocka_unit_test_setup(a_new_file_comes_last, start_empty),
         cmocka_unit_test_setup(two_runs_do_not_share_a_folder, start_empty),
         cmocka_unit_test_setup(a_folder_that_cannot_be_made_is_told,
+                               start_empty),
+        cmocka_unit_test_setup(a_step_that_cannot_be_written_is_told,
                                start_empty),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
