@@ -74,8 +74,23 @@ static xray_status gather_twice(void *ctx, const void *mine, uint64_t size,
     return XRAY_OK;
 }
 
+/* The other rank is a process of the next number. */
+static xray_status gather_next(void *ctx, const void *mine, uint64_t size,
+                               void *all)
+{
+    int32_t process = 0;
+    char *number = (char *)all + size + sizeof(mesh_card);
+    (void)gather_twice(ctx, mine, size, all);
+    memcpy(&process, number, sizeof(process));
+    process++;
+    memcpy(number, &process, sizeof(process));
+    return XRAY_OK;
+}
+
 /* An instance of rank 0 of so many. */
-static int create_instance(uint32_t ranks)
+static int create_instance(uint32_t ranks,
+                           xray_status (*gather)(void *ctx, const void *mine,
+                                                 uint64_t size, void *all))
 {
     static const uint64_t config[64]; /* options of the device, all 0 */
     const xray_device_ops *dev =
@@ -91,7 +106,7 @@ static int create_instance(uint32_t ranks)
                                     .device = dev,
                                     .device_self = device,
                                     .size = ranks,
-                                    .gather = gather_twice };
+                                    .gather = gather };
     xray_status status = comm->create(&setup, NULL, &self);
     (void)printf("status %d\n", status);
     if (status == XRAY_OK)
@@ -148,6 +163,7 @@ static int forget_settings(void **state)
         "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",
         "FALSE_MPI_UP",         "FALSE_MPI_OVER",  "FALSE_MPI_LEVEL",
         "FALSE_MPI_FAILS",      "FALSE_MPI_NEVER", "FALSE_MPI_MAJOR",
+        "FALSE_MPI_SIZE",
     };
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -265,14 +281,28 @@ static void instances_need_a_process_for_each_rank(void **state)
     assert_false(was_called("init"));
 }
 
+/* What was made for the lines until then is given back once. */
+static void ranks_of_another_world_are_refused(void **state)
+{
+    (void)state;
+    (void)setenv("PMI_RANK", "6", 1);
+    (void)setenv("FALSE_MPI_SIZE", "7", 1);
+    assert_int_equal(run_child("--next"), XRAY_E_IO);
+    expect_text("comm mpi: rank 1 is number 7 of 7 processes of MPI, but rank "
+                "0 is one of 7: all ranks must be of one job\nstatus -");
+    assert_true(was_called("finalize"));
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--open") == 0)
         return open_library();
     if (argc == 2 && strcmp(argv[1], "--alone") == 0)
-        return create_instance(1);
+        return create_instance(1, gather_twice);
     if (argc == 2 && strcmp(argv[1], "--pair") == 0)
-        return create_instance(2);
+        return create_instance(2, gather_twice);
+    if (argc == 2 && strcmp(argv[1], "--next") == 0)
+        return create_instance(2, gather_next);
     if (argc == 2 && strcmp(argv[1], "--keep") == 0)
         return keep_requests();
     program = argv[0];
@@ -283,6 +313,7 @@ int main(int argc, char **argv)
         CASE(libraries_that_do_not_serve_are_refused),
         CASE(tags_are_used_once),
         CASE(instances_need_a_process_for_each_rank),
+        CASE(ranks_of_another_world_are_refused),
     };
     return cmocka_run_group_tests_name("mpi_comm.library", tests, scratch_make,
                                        scratch_drop);

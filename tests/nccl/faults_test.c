@@ -243,10 +243,10 @@ static void wait_error(ranks_env *e)
 /* ---- failures of create
  * ---------------------------------------------------- */
 
-static void try_to_begin(ranks_env *e, const nccl_config *config,
-                         xray_status want, const char *words)
+static void try_setup(ranks_env *e, xray_comm_setup setup,
+                      const nccl_config *config, xray_status want,
+                      const char *words)
 {
-    xray_comm_setup setup = ranks_setup(e, 300);
     void *self = NULL;
     uint64_t start = ranks_ms();
     unsigned live = fake_live();
@@ -261,10 +261,27 @@ static void try_to_begin(ranks_env *e, const nccl_config *config,
     ranks_meet(e);
 }
 
+static void try_to_begin(ranks_env *e, const nccl_config *config,
+                         xray_status want, const char *words)
+{
+    try_setup(e, ranks_setup(e, 300), config, want, words);
+}
+
+/* Rank 1 was told of a rank that is not there. */
+static void try_other_size(ranks_env *e)
+{
+    xray_comm_setup setup = ranks_setup(e, 300);
+    setup.size += e->rank;
+    try_setup(e, setup, &parts_config, XRAY_E_PEER,
+              e->rank ? "rank 0 was created for 2 ranks, but this one for 3"
+                      : "rank 1 was created for 3 ranks, but this one for 2");
+}
+
 static void fail_to_begin(ranks_env *e)
 {
     const nccl_config *usual = &parts_config;
     int mine = e->rank == 1;
+    try_other_size(e);
     fake_fail(FAKE_INIT, mine ? 2 : 0);
     try_to_begin(
         e, usual, XRAY_E_PEER,
@@ -327,7 +344,7 @@ static void small_scratch(ranks_env *e)
 }
 
 /* Instances come and go, and their events, communicators and memory with
- * them. */
+ * them. Of the calls of an earlier one nothing is told. */
 static void create_repeatedly(ranks_env *e)
 {
     xray_comm_setup setup = ranks_setup(e, 60000);
@@ -338,6 +355,7 @@ static void create_repeatedly(ranks_env *e)
         xray_comm_group *base;
         void *self = NULL;
         CHECK_OK(e, e->comm->create(&setup, &parts_config, &self));
+        CHECK(e, e->all->traces[e->rank].own.calls == 0);
         CHECK_OK(e, e->comm->group(self, ranks, 2, &base));
         CHECK_OK(e, e->comm->group(self, ranks, 2, &g));
         CHECK(e, g != base);
