@@ -48,6 +48,13 @@ static int open_library(void)
     return status != XRAY_OK;
 }
 
+/* Someone else ends MPI. */
+static int open_and_finalize(void)
+{
+    int bad = open_library();
+    return setenv("FALSE_MPI_OVER", "1", 1) || bad;
+}
+
 /* Requests outlive their instances until they are complete. */
 static int keep_requests(void)
 {
@@ -209,6 +216,9 @@ static void libraries_are_begun_and_ended_once(void **state)
     assert_true(was_called("init 2 0")); /* one thread at a time */
     assert_true(was_called("errors 44000000 54000001"));
     assert_true(was_called("finalize"));
+    assert_int_equal(run_child("--over"), XRAY_OK);
+    assert_true(was_called("init"));
+    assert_false(was_called("finalize")); /* it was, by someone else */
     (void)setenv("FALSE_MPI_UP", "1", 1);
     assert_int_equal(run_child("--open"), XRAY_OK);
     expect_text("status 0, number 6\n");
@@ -297,6 +307,8 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--open") == 0)
         return open_library();
+    if (argc == 2 && strcmp(argv[1], "--over") == 0)
+        return open_and_finalize();
     if (argc == 2 && strcmp(argv[1], "--alone") == 0)
         return create_instance(1, gather_twice);
     if (argc == 2 && strcmp(argv[1], "--pair") == 0)

@@ -226,6 +226,22 @@ static void lose_the_device(ranks_env *e)
     CHECK(e, end && strcmp(end, " cannot take part") == 0);
 }
 
+/* A device that does not tell of its memory has the host's: calls read it, and
+ * need no copies. */
+static void have_a_plain_device(ranks_env *e)
+{
+    static xray_device_ops dev;
+    const xray_device_ops *usual = e->dev;
+    void *self = NULL;
+    dev = *e->dev;
+    dev.info = NULL;
+    dev.copy = NULL;
+    e->dev = &dev;
+    CHECK_OK(e, create_second(e, "", &self));
+    e->dev = usual;
+    use_second(e, self);
+}
+
 static void find_no_randomness(ranks_env *e)
 {
     random_reason = e->rank ? ENOSYS : 0;
@@ -305,6 +321,7 @@ const scenario ranks_scenarios[] = {
     { "interface", name_no_interface, 60000 },
     { "port", find_no_port, 60000 },
     { "device", lose_the_device, 60000 },
+    { "plain", have_a_plain_device, 60000 },
     { "random", find_no_randomness, 60000 },
     { "loopback", have_no_address, 60000 },
     { "refused", be_refused, 60000 },
@@ -352,6 +369,12 @@ static void a_way_that_is_found_late_is_waited_for(void **state)
     ranks_run("late", 2, NULL);
 }
 
+static void devices_need_not_tell_of_their_memory(void **state)
+{
+    (void)state;
+    ranks_run("plain", 2, NULL);
+}
+
 static void ranks_that_share_no_memory_use_the_loopback(void **state)
 {
     (void)state;
@@ -366,6 +389,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_connect_over_ipv6),
         cmocka_unit_test(failures_are_told_with_rank_and_reason),
         cmocka_unit_test(a_way_that_is_found_late_is_waited_for),
+        cmocka_unit_test(devices_need_not_tell_of_their_memory),
         cmocka_unit_test(ranks_that_share_no_memory_use_the_loopback),
     };
     return cmocka_run_group_tests_name("tcp.connect", tests, NULL, NULL);

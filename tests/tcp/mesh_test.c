@@ -186,6 +186,11 @@ static void a_report_tells_of_every_rank(void **state)
     assert_int_equal(rig.sent_count, 3);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(rig.sent[i].note.kind, MESH_ASK);
+    /* The next question has an answer, although the one before had none. */
+    rig.silent[5] = 0;
+    rig.answers[5] = activity_of(10, XRAY_COMM_ALL_REDUCE, MESH_WAITS);
+    (void)mesh_report(&rig.channel, &reduce, MESH_LATE, 0);
+    expect_said("; rank 5 waits in all_reduce of 64 bytes of f32 in group 3");
 }
 
 static void causes_are_told(void **state)
@@ -331,6 +336,25 @@ static void channels_are_found_by_their_keys(void **state)
     assert_null(mesh_find_channel(&rig.comm, 7));
 }
 
+/* Which half a rank has come to is told by the channel and by what it does
+ * there, even if it lies. */
+static void offers_are_found_by_channel_and_half(void **state)
+{
+    mesh_peer *peer = &rig.peers[2];
+    mesh_offer_seen *last = &peer->offers[MESH_OFFERS - 1];
+    (void)state;
+    *last =
+        (mesh_offer_seen){ .frame = { .channel = 5, .call = XRAY_COMM_SEND },
+                           .used = 1 };
+    assert_ptr_equal(mesh_find_offer(peer, 5, XRAY_COMM_SEND), last);
+    assert_ptr_equal(mesh_find_offer(peer, 0, 0), last); /* any */
+    assert_null(mesh_find_offer(peer, 5, XRAY_COMM_RECV));
+    assert_null(mesh_find_offer(peer, 6, XRAY_COMM_SEND));
+    last->used = 0;
+    assert_null(mesh_find_offer(peer, 5, XRAY_COMM_SEND));
+    assert_null(mesh_find_offer(peer, 0, 0));
+}
+
 /* ---- bytes ----------------------------------------------------------------
  */
 
@@ -474,6 +498,7 @@ int main(void)
         CASE(frames_of_another_call_break_their_channel),
         CASE(ends_of_lines_are_told_apart),
         CASE(channels_are_found_by_their_keys),
+        CASE(offers_are_found_by_channel_and_half),
         cmocka_unit_test(pieces_are_copied_wherever_they_lie),
         cmocka_unit_test(runs_cover_their_segments),
         CASE(notes_and_frames_are_judged),
