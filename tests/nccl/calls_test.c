@@ -251,6 +251,41 @@ static void stuck_before(ranks_env *e)
     e->dev->stream_destroy(e->dev_self, mine);
 }
 
+static void *release_stream(void *arg)
+{
+    ranks_sleep_ms(50);
+    atomic_store(&held, 0);
+    return arg;
+}
+
+/* The first member never invites to a group, and the call before the invitation
+ * is still on its way: its end is not taken for that of the invitation. */
+static void group_behind(ranks_env *e)
+{
+    const uint32_t both[2] = { 0, 1 };
+    float *a = ranks_alloc(e, 4096);
+    xray_comm_group *g = NULL;
+    xray_stream *mine = NULL;
+    pthread_t id;
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    CHECK_OK(e, e->dev->stream_create(e->dev_self, &mine));
+    if (e->rank == 1) {
+        atomic_store(&held, 1);
+        fake_stream_call(mine, hold_stream, mine, 1);
+    }
+    CHECK_OK(e, e->comm->all_reduce(e->world, mine, a, 1024, XRAY_F32));
+    if (e->rank == 1) {
+        e->stop_ms = ranks_ms() + 200;
+        CHECK(e, pthread_create(&id, NULL, release_stream, NULL) == 0);
+        CHECK(e, e->comm->group(e->comm_self, both, 2, &g) == XRAY_E_CANCELED);
+        CHECK(e, ranks_said(e, "recv of "));
+        CHECK(e, ranks_said(e, "the run is stopped"));
+        (void)pthread_join(id, NULL);
+    }
+    ranks_meet(e);
+    e->dev->stream_destroy(e->dev_self, mine);
+}
+
 /* A call that NCCL refuses is over, and those of other groups go on. */
 static void refused_call(ranks_env *e)
 {
@@ -310,6 +345,7 @@ const scenario ranks_scenarios[] = {
     { "slow_late", slow_late, 300 },
     { "stuck_before", stuck_before, 300 },
     { "full_stream", full_stream, 300 },
+    { "group_behind", group_behind, 60000 },
     { "refused_call", refused_call, 60000 },
     { "ready_error", ready_error, 60000 },
     { NULL, NULL, 0 },
@@ -333,6 +369,7 @@ static void stuck_threads_are_freed(void **state)
     ranks_run("long_canceled", 2, NULL);
     ranks_run("slow_late", 2, NULL);
     ranks_run("stuck_before", 2, NULL);
+    ranks_run("group_behind", 2, NULL);
     ranks_run("full_stream", 2, NULL);
 }
 

@@ -303,6 +303,13 @@ static void fail_to_begin(ranks_env *e)
     fake_fail(FAKE_DEVICE, mine ? 100 : 0);
     try_to_begin(e, usual, mine ? XRAY_E_DEVICE : XRAY_E_PEER,
                  mine ? "no CUDA-capable device is detected" : "rank 1 (pid ");
+    if (mine) /* longer than any address */
+        (void)setenv("XRAY_FAKE_DOMAIN", "0000000000000000000000000000", 1);
+    try_to_begin(e, usual, mine ? XRAY_E_DEVICE : XRAY_E_PEER,
+                 mine ? "comm nccl: the CUDA driver says: an error without a "
+                        "name"
+                      : "rank 1 (pid ");
+    (void)unsetenv("XRAY_FAKE_DOMAIN");
     fake_fail(FAKE_BUS, 1);
     try_to_begin(e, usual, XRAY_E_PEER,
                  "ranks 0 and 1 are both on the device 0000:00:00.0");

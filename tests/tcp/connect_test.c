@@ -8,7 +8,9 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
+#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -27,6 +29,7 @@ static int reasons[2];    /* errnos */
 static int bind_reason;   /* errno; 0: binding is possible */
 static int memory_reason; /* the same of shared memory */
 static int random_reason;
+static int search_reason;     /* of memory that another process has */
 static const char *host_name; /* NULL: that of this host */
 static int only_loopback;
 static _Thread_local uint64_t own_clock;
@@ -38,6 +41,8 @@ int __real_bind(int fd, const struct sockaddr *to, socklen_t size);
 int __wrap_bind(int fd, const struct sockaddr *to, socklen_t size);
 int __real_memfd_create(const char *name, unsigned flags);
 int __wrap_memfd_create(const char *name, unsigned flags);
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
 int __real_gethostname(char *out, size_t size);
 int __wrap_gethostname(char *out, size_t size);
 int __real_getifaddrs(struct ifaddrs **out);
@@ -65,6 +70,18 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 {
     errno = memory_reason;
     return memory_reason ? -1 : __real_memfd_create(name, flags);
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const unsigned mode = flags & O_CREAT ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    errno = search_reason;
+    return search_reason && strstr(path, "/fd/")
+               ? -1
+               : __real_open(path, flags, mode);
 }
 
 ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags)
@@ -145,7 +162,7 @@ static xray_status create_second(ranks_env *e, const char *interface,
     setup.gather = gather_cards;
     *out_self = NULL;
     xray_status status = e->comm->create(&setup, &config, out_self);
-    refusals = bind_reason = memory_reason = random_reason = 0;
+    refusals = bind_reason = memory_reason = random_reason = search_reason = 0;
     ranks_meet(e);
     return status;
 }
@@ -302,17 +319,29 @@ static void find_the_way_late(ranks_env *e)
     use_second(e, self);
 }
 
-/* Ranks of one host that share no memory. */
-static void share_no_memory(ranks_env *e)
+static void expect_loopback(ranks_env *e)
 {
     void *self = NULL;
-    memory_reason = e->rank ? ENOSYS : 0;
     CHECK_OK(e, create_second(e, "", &self));
     CHECK(e, strstr(lines, e->rank ? "rank 1 shares no memory with rank 0 of "
                                      "its host, and sends over the loopback"
                                    : "rank 0 shares no memory with rank 1 of "
                                      "its host, and sends over the loopback"));
     use_second(e, self);
+}
+
+/* Ranks of one host that share no memory. */
+static void share_no_memory(ranks_env *e)
+{
+    memory_reason = e->rank ? ENOSYS : 0;
+    expect_loopback(e);
+}
+
+/* One of them finds that of the other one, which does not find its own. */
+static void search_in_vain(ranks_env *e)
+{
+    search_reason = e->rank ? EACCES : 0;
+    expect_loopback(e);
 }
 
 const scenario ranks_scenarios[] = {
@@ -328,6 +357,7 @@ const scenario ranks_scenarios[] = {
     { "no_way", find_no_way, 60000 },
     { "late", find_the_way_late, 60000 },
     { "memory", share_no_memory, 60000 },
+    { "search", search_in_vain, 60000 },
     { NULL, NULL, 0 },
 };
 
@@ -379,6 +409,7 @@ static void ranks_that_share_no_memory_use_the_loopback(void **state)
 {
     (void)state;
     ranks_run("memory", 2, NULL);
+    ranks_run("search", 2, NULL);
 }
 
 int main(int argc, char **argv)
