@@ -94,6 +94,23 @@ static xray_status gather_next(void *ctx, const void *mine, uint64_t size,
     return XRAY_OK;
 }
 
+/* ... of the one before. */
+static xray_status gather_before(void *ctx, const void *mine, uint64_t size,
+                                 void *all)
+{
+    int32_t process = 5;
+    (void)gather_twice(ctx, mine, size, all);
+    memcpy((char *)all + size + sizeof(mesh_card), &process, sizeof(process));
+    return XRAY_OK;
+}
+
+static int use_instance(const xray_comm_ops *comm, void *self)
+{
+    static const uint32_t both[] = { 0, 1 };
+    xray_comm_group *group = NULL;
+    return comm->group(self, both, 2, &group);
+}
+
 /* An instance of rank 0 of so many. */
 static int create_instance(uint32_t ranks,
                            xray_status (*gather)(void *ctx, const void *mine,
@@ -116,6 +133,8 @@ static int create_instance(uint32_t ranks,
                                     .gather = gather };
     xray_status status = comm->create(&setup, NULL, &self);
     (void)printf("status %d\n", status);
+    if (status == XRAY_OK && gather == gather_before)
+        (void)printf("use %d\n", use_instance(comm, self));
     if (status == XRAY_OK)
         comm->destroy(self);
     dev->destroy(device);
@@ -170,7 +189,7 @@ static int forget_settings(void **state)
         "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",
         "FALSE_MPI_UP",         "FALSE_MPI_OVER",  "FALSE_MPI_LEVEL",
         "FALSE_MPI_FAILS",      "FALSE_MPI_NEVER", "FALSE_MPI_MAJOR",
-        "FALSE_MPI_SIZE",
+        "FALSE_MPI_SIZE",       "FALSE_MPI_GIVES",
     };
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -303,6 +322,35 @@ static void ranks_of_another_world_are_refused(void **state)
     assert_true(was_called("finalize"));
 }
 
+/* A message says how long it is, and may be damaged: of one that says more than
+ * there is nothing is read, even if it begins like a frame. */
+static void longer_messages_than_there_are_end_their_line(void **state)
+{
+    static mpi_message message = { .bytes = MPI_MESSAGE + 1 };
+    const mesh_frame frame = { .magic = MESH_FRAME_MAGIC,
+                               .kind = MESH_CALL,
+                               .channel = 5,
+                               .number = 1,
+                               .call = XRAY_COMM_ALL_REDUCE };
+    (void)state;
+    memcpy(message.data, &frame, sizeof(frame));
+    (void)setenv("PMI_RANK", "6", 1);
+    (void)setenv("FALSE_MPI_SIZE", "7", 1);
+    (void)setenv("FALSE_MPI_NEVER", "4097", 1); /* no note comes */
+    for (int damaged = 0; damaged < 2; damaged++) {
+        message.bytes = damaged ? MPI_MESSAGE + 1 : sizeof(frame);
+        FILE *f = fopen(scratch_path("gives"), "we");
+        assert_non_null(f);
+        assert_int_equal(fwrite(&message, sizeof(message), 1, f), 1);
+        assert_int_equal(fclose(f), 0);
+        (void)setenv("FALSE_MPI_GIVES", scratch_path("gives"), 1);
+        assert_int_equal(run_child("--before"), XRAY_OK);
+        expect_text(damaged ? "the line to a rank is garbled: "
+                            : "the ranks are in different calls: ");
+        expect_text("use -");
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--open") == 0)
@@ -313,6 +361,8 @@ int main(int argc, char **argv)
         return create_instance(1, gather_twice);
     if (argc == 2 && strcmp(argv[1], "--pair") == 0)
         return create_instance(2, gather_twice);
+    if (argc == 2 && strcmp(argv[1], "--before") == 0)
+        return create_instance(2, gather_before);
     if (argc == 2 && strcmp(argv[1], "--next") == 0)
         return create_instance(2, gather_next);
     if (argc == 2 && strcmp(argv[1], "--keep") == 0)
@@ -326,6 +376,7 @@ int main(int argc, char **argv)
         CASE(tags_are_used_once),
         CASE(instances_need_a_process_for_each_rank),
         CASE(ranks_of_another_world_are_refused),
+        CASE(longer_messages_than_there_are_end_their_line),
     };
     return cmocka_run_group_tests_name("mpi_comm.library", tests, scratch_make,
                                        scratch_drop);

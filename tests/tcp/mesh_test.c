@@ -266,6 +266,21 @@ static void all_ranks_are_told_what_broke_a_channel(void **state)
     }
 }
 
+static void all_ranks_are_told_that_one_stops(void **state)
+{
+    uint64_t woken = 0;
+    (void)state;
+    rig.comm.rank = 2;
+    mesh_abort(&rig.comm);
+    assert_int_equal(rig.comm.aborted, 1);
+    assert_int_equal(rig.sent_count, RANKS - 1);
+    for (uint32_t i = 0; i < RANKS - 1; i++) {
+        assert_int_equal(rig.sent[i].to, i + (i >= 2));
+        assert_int_equal(rig.sent[i].note.kind, MESH_STOPPED);
+    }
+    assert_int_equal(read(rig.comm.wake, &woken, sizeof(woken)), sizeof(woken));
+}
+
 static void frames_of_another_call_break_their_channel(void **state)
 {
     const mesh_frame frame = { .channel = 5, .number = 4 };
@@ -495,6 +510,7 @@ int main(void)
         CASE(a_report_tells_of_every_rank),
         CASE(causes_are_told),
         CASE(all_ranks_are_told_what_broke_a_channel),
+        CASE(all_ranks_are_told_that_one_stops),
         CASE(frames_of_another_call_break_their_channel),
         CASE(ends_of_lines_are_told_apart),
         CASE(channels_are_found_by_their_keys),
