@@ -267,14 +267,19 @@ static void try_to_begin(ranks_env *e, const nccl_config *config,
     try_setup(e, ranks_setup(e, 300), config, want, words);
 }
 
-/* Rank 1 was told of a rank that is not there. */
+/* Rank 1 was told of as many ranks as there may be. */
 static void try_other_size(ranks_env *e)
 {
+    char words[80];
+    const uint32_t sizes[2] = { 2, NCCL_MAX_RANKS };
     xray_comm_setup setup = ranks_setup(e, 300);
-    setup.size += e->rank;
-    try_setup(e, setup, &parts_config, XRAY_E_PEER,
-              e->rank ? "rank 0 was created for 2 ranks, but this one for 3"
-                      : "rank 1 was created for 3 ranks, but this one for 2");
+    setup.size = sizes[e->rank];
+    (void)snprintf(words, sizeof(words),
+                   "rank %u was created for %u ranks, but this one for %u",
+                   1 - e->rank, sizes[1 - e->rank], sizes[e->rank]);
+    try_setup(e, setup, &parts_config, XRAY_E_PEER, words);
+    setup.size = NCCL_MAX_RANKS + 1;
+    try_setup(e, setup, &parts_config, XRAY_E_RANGE, " are possible");
 }
 
 static void fail_to_begin(ranks_env *e)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -49,6 +50,8 @@ int __real_getifaddrs(struct ifaddrs **out);
 int __wrap_getifaddrs(struct ifaddrs **out);
 int __real_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __real_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
 int __real_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 ssize_t __real_getrandom(void *out, size_t size, unsigned flags);
@@ -119,6 +122,11 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return 0;
 }
 
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    return __real_poll(fds, count, own_clock && ms > 1 ? 1 : ms);
+}
+
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
     return own_clock ? 0 : __real_nanosleep(time, left);
@@ -130,15 +138,21 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 static char lines[4096]; /* of the log */
 static uint32_t gathers; /* of the second instance */
 static int hurry;        /* 1: while ranks connect, time passes with readings */
+static int comes_late;   /* 1: the rank accepts no lines while others connect */
 static xray_status (*gather)(void *ctx, const void *mine, uint64_t size,
                              void *all);
 
 static xray_status gather_cards(void *ctx, const void *mine, uint64_t size,
                                 void *all)
 {
+    ranks_env *e = ctx;
     own_clock = 0;
+    atomic_store(&e->all->notes[e->rank][0], gathers);
     xray_status status = gather(ctx, mine, size, all);
-    own_clock = ++gathers == 2 && hurry;
+    gathers++;
+    while (gathers == 2 && comes_late && atomic_load(&e->all->notes[1][0]) < 2)
+        ranks_sleep_ms(1); /* until rank 1 has given up */
+    own_clock = gathers == 2 && hurry;
     return status;
 }
 
@@ -291,6 +305,15 @@ static void be_refused(ranks_env *e)
     CHECK(e, connects == (int)e->rank);
 }
 
+/* The host of rank 0 takes the line, but the rank does not answer. */
+static void have_no_answer(ranks_env *e)
+{
+    hurry = 1;
+    comes_late = e->rank == 0;
+    expect_refusal(e, "", "rank 0 at 127.0.0.1:");
+    CHECK(e, ranks_said(e, " cannot be reached: Connection timed out"));
+}
+
 /* There is never a way: the rank gives up in time. */
 static void find_no_way(ranks_env *e)
 {
@@ -354,6 +377,7 @@ const scenario ranks_scenarios[] = {
     { "random", find_no_randomness, 60000 },
     { "loopback", have_no_address, 60000 },
     { "refused", be_refused, 60000 },
+    { "no_answer", have_no_answer, 60000 },
     { "no_way", find_no_way, 60000 },
     { "late", find_the_way_late, 60000 },
     { "memory", share_no_memory, 60000 },
@@ -387,7 +411,7 @@ static void failures_are_told_with_rank_and_reason(void **state)
 {
     static const char *const all[] = { "interface", "port",     "device",
                                        "random",    "loopback", "refused",
-                                       "no_way" };
+                                       "no_answer", "no_way" };
     (void)state;
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         ranks_run(all[i], 2, NULL);

@@ -458,15 +458,19 @@ static void notes_and_frames_are_judged(void **state)
                              .kind = MESH_BREAK,
                              .cause = MESH_LATE,
                              .origin = RANKS - 1 };
-    mesh_note bad[5] = { note, note, note, note, note };
+    mesh_note bad[6] = { note, note, note, note, note, note };
+    mesh_note last = note;
     (void)state;
     assert_true(mesh_note_is_valid(&note, RANKS));
+    last.cause = MESH_GARBLED;
+    assert_true(mesh_note_is_valid(&last, RANKS));
     bad[0].magic++;
     bad[1].kind = 0;
     bad[2].kind = MESH_STOPPED + 1;
     bad[3].origin = RANKS;
     bad[4].cause = MESH_GARBLED + 1;
-    for (size_t i = 0; i < 5; i++) {
+    bad[5].cause = 0;
+    for (size_t i = 0; i < 6; i++) {
         assert_false(mesh_note_is_valid(&bad[i], RANKS));
         assert_int_equal(mesh_take_note(&rig.comm, 1, &bad[i]), 0);
     }
