@@ -85,12 +85,12 @@ xray_status nccl_finish(xray_comm_group *group, const char *what, int result)
                        comm->api.last_error(group->nccl));
     if (leave_gate(group) && result == NCCL_SUCCESS)
         return XRAY_OK;
-    (void)pthread_mutex_lock(&comm->lock);
-    if (detail[0])
+    if (detail[0]) {
+        (void)pthread_mutex_lock(&comm->lock);
         nccl_break_group(group, NCCL_FAILED, detail);
-    nccl_close(group, 0);
-    (void)pthread_mutex_unlock(&comm->lock);
-    return XRAY_E_PEER;
+        (void)pthread_mutex_unlock(&comm->lock);
+    }
+    return XRAY_E_PEER; /* whoever reports that closes the gate */
 }
 
 int nccl_ask(xray_comm_group *group, char *detail, size_t size)

@@ -159,7 +159,6 @@ typedef struct nccl_comm {
     uint64_t completed;  /* ring position: calls before it are complete */
     uint64_t enqueued;   /* calls before it are begun */
     uint64_t last_check; /* when the other ranks were last checked */
-    uint64_t left_since; /* when a rank was first seen to have left */
     xray_comm_group *unreported; /* broken, its error not reported yet */
     const nccl_slot *refused;    /* the call that is refused, if not in the
                                   * ring */
@@ -188,6 +187,8 @@ struct xray_comm_group {
                      * taken */
     _Atomic uint32_t closing; /* 1: the communicator is still to be aborted */
     uint32_t reserved;
+    uint64_t left_since; /* when a member was first seen to have left; under
+                          * the lock */
     char where[160];
     char text[NCCL_TEXT];
 };
@@ -281,7 +282,7 @@ void nccl_break_group(xray_comm_group *group, uint32_t cause,
                       const char *detail);
 /* Returns why a group in which this rank has waited since `since` cannot go on:
  * NCCL_* or 0. The caller holds the lock. */
-uint32_t nccl_find_cause(nccl_comm *comm, const xray_comm_group *group,
+uint32_t nccl_find_cause(nccl_comm *comm, xray_comm_group *group,
                          uint64_t since);
 /* Does the same before a call begins, as far as no system call is needed where
  * all ranks are there. The caller holds the lock. */

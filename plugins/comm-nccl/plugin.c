@@ -117,8 +117,9 @@ static void nccl_destroy(void *self)
     if (began)
         nccl_trace_state(comm, NCCL_ENDED);
     uint64_t start = nccl_clock();
+    /* A group that is broken has been closed. */
     for (xray_comm_group *g = comm->groups; g; g = g->next) {
-        if (abandoned || g->broken)
+        if (abandoned)
             nccl_close(g, 0);
         else
             leave_group(g, start);

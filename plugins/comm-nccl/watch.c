@@ -99,21 +99,20 @@ uint32_t nccl_find_departed(const xray_comm_group *group)
     return prefer_canceled(group->comm, found);
 }
 
-static uint32_t find_departed_rank(nccl_comm *comm,
-                                   const xray_comm_group *group, uint64_t now)
+static uint32_t find_departed_rank(xray_comm_group *group, uint64_t now)
 {
     uint32_t found = read_traces(group);
     int left = found == NCCL_LEFT;
-    if (left && !comm->left_since)
-        comm->left_since = now;
-    if (left && now - comm->left_since < GRACE)
+    if (left && !group->left_since)
+        group->left_since = now;
+    if (left && now - group->left_since < GRACE)
         found = 0;
     if ((left || !found) && has_dead_rank(group))
         found = NCCL_DEAD;
     return found;
 }
 
-uint32_t nccl_find_cause(nccl_comm *comm, const xray_comm_group *group,
+uint32_t nccl_find_cause(nccl_comm *comm, xray_comm_group *group,
                          uint64_t since)
 {
     uint64_t now = nccl_clock();
@@ -121,7 +120,7 @@ uint32_t nccl_find_cause(nccl_comm *comm, const xray_comm_group *group,
     if (now - comm->last_check >= CHECK_INTERVAL ||
         atomic_load(&comm->aborted)) {
         comm->last_check = now;
-        found = find_departed_rank(comm, group, now);
+        found = find_departed_rank(group, now);
     }
     if (!found && comm->timeout && now - since >= comm->timeout)
         found = NCCL_LATE;

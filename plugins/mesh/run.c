@@ -346,10 +346,6 @@ static xray_status run_until_done(running *r)
         int went_on = cause ? 0 : move_bytes(r, &origin);
         if (went_on < 0)
             cause = (uint32_t)-went_on;
-        /* The cause may be news of a rank that has made this call and ended or
-         * failed in its next one. */
-        if (cause && is_done(r))
-            break;
         if (cause)
             return mesh_break(all, r->call, cause, origin);
         if (went_on) {

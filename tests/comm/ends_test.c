@@ -25,12 +25,25 @@ static _Thread_local struct {
         void *to;
         const void *from;
         uint64_t bytes;
+        uint32_t kind;
     } queue[QUEUE];
     uint32_t waiting;
     uint32_t fails;        /* kind of the copies that fail + 1; 0: none */
     uint32_t attach_fails; /* 1: nothing can be attached */
     uint32_t refuses;      /* 1: the device shares no memory */
+    ranks_env *brings;     /* rank to which it brings copies late, or NULL */
 } far;
+
+/* Lets another rank go on, and waits for it; notes 0 and 1 are of its way. */
+static void meet_rank_that_gives_up(ranks_env *e)
+{
+    uint64_t start = ranks_ms();
+    atomic_store(&e->all->notes[0][0], 1);
+    while (!atomic_load(&e->all->notes[0][1])) {
+        CHECK(e, ranks_ms() - start < RANKS_LIMIT_MS);
+        ranks_sleep_ms(1);
+    }
+}
 
 static xray_status far_info(void *self, xray_device_info *out)
 {
@@ -48,12 +61,17 @@ static xray_status far_copy(void *self, xray_stream *stream, void *to,
         return XRAY_E_DEVICE;
     far.queue[far.waiting].to = to;
     far.queue[far.waiting].from = from;
+    far.queue[far.waiting].kind = kind;
     far.queue[far.waiting++].bytes = bytes;
     return XRAY_OK;
 }
 
 static xray_status far_sync(void *self, xray_stream *stream)
 {
+    ranks_env *e = far.brings;
+    for (uint32_t i = 0; e && i < far.waiting; i++)
+        if (far.queue[i].kind == XRAY_COPY_TO_DEVICE)
+            meet_rank_that_gives_up(e);
     for (uint32_t i = 0; i < far.waiting; i++)
         memcpy(far.queue[i].to, far.queue[i].from, far.queue[i].bytes);
     far.waiting = 0;
@@ -237,6 +255,47 @@ static void wait_for_message_of_others(ranks_env *e)
     CHECK_OK(e, ranks_barrier(e, e->world));
 }
 
+/* Rank 0 sends to rank 1 and receives from rank 2, and its device is busy with
+ * what came from rank 2 when rank 1 has received all and gives up in its next
+ * call: that call is broken, but the exchange is complete. */
+static void receive_and_give_up(ranks_env *e)
+{
+    const volatile xray_comm_trace *first = &e->all->traces[0].own;
+    char *a = ranks_alloc(e, 256);
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = a,
+                                   .in_bytes = 100,
+                                   .out = a + 100,
+                                   .out_bytes = 60,
+                                   .to = 1,
+                                   .from = 2 };
+    second s;
+    open_second(e, &s, 1);
+    memset(a, 'a' + (int)e->rank, 256);
+    uint64_t start = ranks_ms();
+    if (e->rank == 0) {
+        far.brings = e;
+        CHECK_OK(e, e->comm->exchange(s.all, NULL, &x));
+        far.brings = NULL;
+        CHECK(e, a[100] == 'c' && a[159] == 'c' && a[160] == 'a');
+    } else if (e->rank == 1) {
+        while (!atomic_load(&e->all->notes[0][0]))
+            ranks_sleep_ms(1);
+        CHECK_OK(e, e->comm->recv(s.all, NULL, a, 100, 0));
+        CHECK(e, a[0] == 'a' && a[99] == 'a' && a[100] == 'b');
+        e->comm->abort(s.self);
+        CHECK(e, e->comm->recv(s.all, NULL, a, 100, 0) == XRAY_E_PEER);
+        atomic_store(&e->all->notes[0][1], 1);
+    } else {
+        while (first->state != 1 && ranks_ms() - start < AT_ONCE)
+            ranks_sleep_ms(1);
+        ranks_sleep_ms(50); /* in which rank 0 looks at both messages */
+        CHECK_OK(e, e->comm->send(s.all, NULL, a, 60, 0));
+    }
+    ranks_meet(e);
+    e->comm->destroy(s.self);
+}
+
 /* ---- a device that fails ------------------------------------------------ */
 
 /* The rank whose device fails gets the device's status, and the others are told
@@ -399,6 +458,7 @@ const scenario ranks_scenarios[] = {
     { "first_sends", first_sends, 60000 },
     { "last_sends", last_sends, 60000 },
     { "message_of_others", wait_for_message_of_others, 60000 },
+    { "receive_and_give_up", receive_and_give_up, 60000 },
     { "fail_to_attach", fail_to_attach, 60000 },
     { "fail_to_copy_out", fail_to_copy_out, 60000 },
     { "fail_to_copy_back", fail_to_copy_back, 60000 },
@@ -435,6 +495,7 @@ static void messages_concern_their_two_ranks(void **state)
     ranks_run("first_sends", 2, NULL);
     ranks_run("last_sends", 2, NULL);
     ranks_run("message_of_others", 3, NULL);
+    ranks_run("receive_and_give_up", 3, NULL);
 }
 
 static void failures_of_a_device_reach_all_ranks(void **state)

@@ -200,6 +200,8 @@ void faults_arguments(ranks_env *e)
                  XRAY_E_RANGE);
     CHECK(e, c->all_gather(e->world, NULL, a, a, 4, 9) == XRAY_E_UNSUPPORTED);
     CHECK(e, c->broadcast(e->world, NULL, a, 4, e->size) == XRAY_E_ARG);
+    CHECK(e, c->send(e->world, NULL, NULL, 4, 1 - e->rank) == XRAY_E_ARG);
+    CHECK(e, c->recv(e->world, NULL, NULL, 4, 1 - e->rank) == XRAY_E_ARG);
     CHECK(e, c->send(e->world, NULL, a, 4, e->rank) == XRAY_E_ARG);
     CHECK(e, c->recv(e->world, NULL, a, 4, 77) == XRAY_E_ARG);
     CHECK(e, faults_exchange(e, e->rank, 1 - e->rank) == XRAY_E_ARG);

@@ -313,6 +313,18 @@ static void check_sums_of_segments(ranks_env *e)
     CHECK_OK(e, ranks_barrier(e, e->world));
 }
 
+/* Calls that every comm cuts, whatever memory they go through: some of their
+ * pieces are whole and the last ones are not. */
+static void check_pieces(ranks_env *e)
+{
+    enum { WHOLE = 1100003, PART = 600011 };
+    check_all_reduce(e, WHOLE, XRAY_F32, 0, 0);
+    check_reduce_scatter(e, PART, XRAY_F32, 1, 0);
+    check_all_gather(e, PART, XRAY_F32, 1, 0);
+    check_broadcast(e, 2 * WHOLE, 1, 1);
+    CHECK_OK(e, ranks_barrier(e, e->world));
+}
+
 /* Sums of special values. */
 static void check_special_values(ranks_env *e)
 {
@@ -456,6 +468,7 @@ static void check_groups(ranks_env *e)
 
 const scenario ranks_scenarios[] = {
     { "values", check_all_values, 60000 },
+    { "pieces", check_pieces, 60000 },
     { "repeat", check_repeated_bits, 60000 },
     { "specials", check_special_values, 60000 },
     { "maxima", check_special_maxima, 60000 },
@@ -476,6 +489,7 @@ static void two_ranks_get_exact_values(void **state)
 {
     (void)state;
     ranks_run("values", 2, NULL);
+    ranks_run("pieces", 2, NULL);
     ranks_run("repeat", 2, NULL);
     ranks_run("specials", 2, NULL);
     ranks_run("maxima", 2, NULL);

@@ -48,6 +48,13 @@ static int open_library(void)
     return status != XRAY_OK;
 }
 
+/* Someone else ends MPI. */
+static int open_and_finalize(void)
+{
+    int bad = open_library();
+    return setenv("FALSE_MPI_OVER", "1", 1) || bad;
+}
+
 /* Requests outlive their instances until they are complete. */
 static int keep_requests(void)
 {
@@ -74,8 +81,40 @@ static xray_status gather_twice(void *ctx, const void *mine, uint64_t size,
     return XRAY_OK;
 }
 
+/* The other rank is a process of the next number. */
+static xray_status gather_next(void *ctx, const void *mine, uint64_t size,
+                               void *all)
+{
+    int32_t process = 0;
+    char *number = (char *)all + size + sizeof(mesh_card);
+    (void)gather_twice(ctx, mine, size, all);
+    memcpy(&process, number, sizeof(process));
+    process++;
+    memcpy(number, &process, sizeof(process));
+    return XRAY_OK;
+}
+
+/* ... of the one before. */
+static xray_status gather_before(void *ctx, const void *mine, uint64_t size,
+                                 void *all)
+{
+    int32_t process = 5;
+    (void)gather_twice(ctx, mine, size, all);
+    memcpy((char *)all + size + sizeof(mesh_card), &process, sizeof(process));
+    return XRAY_OK;
+}
+
+static int use_instance(const xray_comm_ops *comm, void *self)
+{
+    static const uint32_t both[] = { 0, 1 };
+    xray_comm_group *group = NULL;
+    return comm->group(self, both, 2, &group);
+}
+
 /* An instance of rank 0 of so many. */
-static int create_instance(uint32_t ranks)
+static int create_instance(uint32_t ranks,
+                           xray_status (*gather)(void *ctx, const void *mine,
+                                                 uint64_t size, void *all))
 {
     static const uint64_t config[64]; /* options of the device, all 0 */
     const xray_device_ops *dev =
@@ -91,9 +130,11 @@ static int create_instance(uint32_t ranks)
                                     .device = dev,
                                     .device_self = device,
                                     .size = ranks,
-                                    .gather = gather_twice };
+                                    .gather = gather };
     xray_status status = comm->create(&setup, NULL, &self);
     (void)printf("status %d\n", status);
+    if (status == XRAY_OK && gather == gather_before)
+        (void)printf("use %d\n", use_instance(comm, self));
     if (status == XRAY_OK)
         comm->destroy(self);
     dev->destroy(device);
@@ -148,6 +189,7 @@ static int forget_settings(void **state)
         "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",
         "FALSE_MPI_UP",         "FALSE_MPI_OVER",  "FALSE_MPI_LEVEL",
         "FALSE_MPI_FAILS",      "FALSE_MPI_NEVER", "FALSE_MPI_MAJOR",
+        "FALSE_MPI_SIZE",       "FALSE_MPI_GIVES",
     };
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -193,6 +235,9 @@ static void libraries_are_begun_and_ended_once(void **state)
     assert_true(was_called("init 2 0")); /* one thread at a time */
     assert_true(was_called("errors 44000000 54000001"));
     assert_true(was_called("finalize"));
+    assert_int_equal(run_child("--over"), XRAY_OK);
+    assert_true(was_called("init"));
+    assert_false(was_called("finalize")); /* it was, by someone else */
     (void)setenv("FALSE_MPI_UP", "1", 1);
     assert_int_equal(run_child("--open"), XRAY_OK);
     expect_text("status 0, number 6\n");
@@ -265,14 +310,61 @@ static void instances_need_a_process_for_each_rank(void **state)
     assert_false(was_called("init"));
 }
 
+/* What was made for the lines until then is given back once. */
+static void ranks_of_another_world_are_refused(void **state)
+{
+    (void)state;
+    (void)setenv("PMI_RANK", "6", 1);
+    (void)setenv("FALSE_MPI_SIZE", "7", 1);
+    assert_int_equal(run_child("--next"), XRAY_E_IO);
+    expect_text("comm mpi: rank 1 is number 7 of 7 processes of MPI, but rank "
+                "0 is one of 7: all ranks must be of one job\nstatus -");
+    assert_true(was_called("finalize"));
+}
+
+/* A message says how long it is, and may be damaged: of one that says more than
+ * there is nothing is read, even if it begins like a frame. */
+static void longer_messages_than_there_are_end_their_line(void **state)
+{
+    static mpi_message message = { .bytes = MPI_MESSAGE + 1 };
+    const mesh_frame frame = { .magic = MESH_FRAME_MAGIC,
+                               .kind = MESH_CALL,
+                               .channel = 5,
+                               .number = 1,
+                               .call = XRAY_COMM_ALL_REDUCE };
+    (void)state;
+    memcpy(message.data, &frame, sizeof(frame));
+    (void)setenv("PMI_RANK", "6", 1);
+    (void)setenv("FALSE_MPI_SIZE", "7", 1);
+    (void)setenv("FALSE_MPI_NEVER", "4097", 1); /* no note comes */
+    for (int damaged = 0; damaged < 2; damaged++) {
+        message.bytes = damaged ? MPI_MESSAGE + 1 : sizeof(frame);
+        FILE *f = fopen(scratch_path("gives"), "we");
+        assert_non_null(f);
+        assert_int_equal(fwrite(&message, sizeof(message), 1, f), 1);
+        assert_int_equal(fclose(f), 0);
+        (void)setenv("FALSE_MPI_GIVES", scratch_path("gives"), 1);
+        assert_int_equal(run_child("--before"), XRAY_OK);
+        expect_text(damaged ? "the line to a rank is garbled: "
+                            : "the ranks are in different calls: ");
+        expect_text("use -");
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--open") == 0)
         return open_library();
+    if (argc == 2 && strcmp(argv[1], "--over") == 0)
+        return open_and_finalize();
     if (argc == 2 && strcmp(argv[1], "--alone") == 0)
-        return create_instance(1);
+        return create_instance(1, gather_twice);
     if (argc == 2 && strcmp(argv[1], "--pair") == 0)
-        return create_instance(2);
+        return create_instance(2, gather_twice);
+    if (argc == 2 && strcmp(argv[1], "--before") == 0)
+        return create_instance(2, gather_before);
+    if (argc == 2 && strcmp(argv[1], "--next") == 0)
+        return create_instance(2, gather_next);
     if (argc == 2 && strcmp(argv[1], "--keep") == 0)
         return keep_requests();
     program = argv[0];
@@ -283,6 +375,8 @@ int main(int argc, char **argv)
         CASE(libraries_that_do_not_serve_are_refused),
         CASE(tags_are_used_once),
         CASE(instances_need_a_process_for_each_rank),
+        CASE(ranks_of_another_world_are_refused),
+        CASE(longer_messages_than_there_are_end_their_line),
     };
     return cmocka_run_group_tests_name("mpi_comm.library", tests, scratch_make,
                                        scratch_drop);

@@ -219,6 +219,73 @@ static void full_stream(ranks_env *e)
     ranks_meet(e);
 }
 
+static _Atomic int held;
+
+static void hold_stream(void *arg)
+{
+    (void)arg;
+    while (atomic_load(&held))
+        ranks_sleep_ms(1);
+}
+
+/* A function of NCCL that does not return while the caller's stream has yet to
+ * come to the call: no event tells of the call, but the cause is the same. */
+static void stuck_before(ranks_env *e)
+{
+    xray_stream *mine = NULL;
+    CHECK_OK(e, e->dev->stream_create(e->dev_self, &mine));
+    begin_stuck(e, FAKE_STUCK, 1);
+    if (e->rank == 0) {
+        atomic_store(&held, 1);
+        fake_stream_call(mine, hold_stream, mine, 1);
+        uint64_t start = ranks_ms();
+        CHECK(e,
+              e->comm->broadcast(e->world, mine, data, 4096, 0) == XRAY_E_PEER);
+        CHECK(e, ranks_ms() - start < SOON);
+        CHECK(e, ranks_said(e, "broadcast of 4096 bytes from rank 0 in group 0:"
+                               " not all ranks arrived within 0.3 s"));
+        end_stuck(e, XRAY_E_PEER, "not all ranks arrived within 0.3 s");
+        atomic_store(&held, 0);
+    }
+    ranks_meet(e);
+    e->dev->stream_destroy(e->dev_self, mine);
+}
+
+static void *release_stream(void *arg)
+{
+    ranks_sleep_ms(50);
+    atomic_store(&held, 0);
+    return arg;
+}
+
+/* The first member never invites to a group, and the call before the invitation
+ * is still on its way: its end is not taken for that of the invitation. */
+static void group_behind(ranks_env *e)
+{
+    const uint32_t both[2] = { 0, 1 };
+    float *a = ranks_alloc(e, 4096);
+    xray_comm_group *g = NULL;
+    xray_stream *mine = NULL;
+    pthread_t id;
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    CHECK_OK(e, e->dev->stream_create(e->dev_self, &mine));
+    if (e->rank == 1) {
+        atomic_store(&held, 1);
+        fake_stream_call(mine, hold_stream, mine, 1);
+    }
+    CHECK_OK(e, e->comm->all_reduce(e->world, mine, a, 1024, XRAY_F32));
+    if (e->rank == 1) {
+        e->stop_ms = ranks_ms() + 200;
+        CHECK(e, pthread_create(&id, NULL, release_stream, NULL) == 0);
+        CHECK(e, e->comm->group(e->comm_self, both, 2, &g) == XRAY_E_CANCELED);
+        CHECK(e, ranks_said(e, "recv of "));
+        CHECK(e, ranks_said(e, "the run is stopped"));
+        (void)pthread_join(id, NULL);
+    }
+    ranks_meet(e);
+    e->dev->stream_destroy(e->dev_self, mine);
+}
+
 /* A call that NCCL refuses is over, and those of other groups go on. */
 static void refused_call(ranks_env *e)
 {
@@ -237,15 +304,6 @@ static void refused_call(ranks_env *e)
 }
 
 /* ---- the caller's stream ------------------------------------------------- */
-
-static _Atomic int held;
-
-static void hold_stream(void *arg)
-{
-    (void)arg;
-    while (atomic_load(&held))
-        ranks_sleep_ms(1);
-}
 
 /* The caller's stream fails before it comes to the call: its device reports an
  * error for the event that the call waits for, and the call never begins. */
@@ -285,7 +343,9 @@ const scenario ranks_scenarios[] = {
     { "stuck_canceled", stuck_canceled, 60000 },
     { "long_canceled", long_canceled, 60000 },
     { "slow_late", slow_late, 300 },
+    { "stuck_before", stuck_before, 300 },
     { "full_stream", full_stream, 300 },
+    { "group_behind", group_behind, 60000 },
     { "refused_call", refused_call, 60000 },
     { "ready_error", ready_error, 60000 },
     { NULL, NULL, 0 },
@@ -308,6 +368,8 @@ static void stuck_threads_are_freed(void **state)
     ranks_run("stuck_canceled", 2, NULL);
     ranks_run("long_canceled", 2, NULL);
     ranks_run("slow_late", 2, NULL);
+    ranks_run("stuck_before", 2, NULL);
+    ranks_run("group_behind", 2, NULL);
     ranks_run("full_stream", 2, NULL);
 }
 

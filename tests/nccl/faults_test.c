@@ -243,10 +243,10 @@ static void wait_error(ranks_env *e)
 /* ---- failures of create
  * ---------------------------------------------------- */
 
-static void try_to_begin(ranks_env *e, const nccl_config *config,
-                         xray_status want, const char *words)
+static void try_setup(ranks_env *e, xray_comm_setup setup,
+                      const nccl_config *config, xray_status want,
+                      const char *words)
 {
-    xray_comm_setup setup = ranks_setup(e, 300);
     void *self = NULL;
     uint64_t start = ranks_ms();
     unsigned live = fake_live();
@@ -261,10 +261,32 @@ static void try_to_begin(ranks_env *e, const nccl_config *config,
     ranks_meet(e);
 }
 
+static void try_to_begin(ranks_env *e, const nccl_config *config,
+                         xray_status want, const char *words)
+{
+    try_setup(e, ranks_setup(e, 300), config, want, words);
+}
+
+/* Rank 1 was told of as many ranks as there may be. */
+static void try_other_size(ranks_env *e)
+{
+    char words[80];
+    const uint32_t sizes[2] = { 2, NCCL_MAX_RANKS };
+    xray_comm_setup setup = ranks_setup(e, 300);
+    setup.size = sizes[e->rank];
+    (void)snprintf(words, sizeof(words),
+                   "rank %u was created for %u ranks, but this one for %u",
+                   1 - e->rank, sizes[1 - e->rank], sizes[e->rank]);
+    try_setup(e, setup, &parts_config, XRAY_E_PEER, words);
+    setup.size = NCCL_MAX_RANKS + 1;
+    try_setup(e, setup, &parts_config, XRAY_E_RANGE, " are possible");
+}
+
 static void fail_to_begin(ranks_env *e)
 {
     const nccl_config *usual = &parts_config;
     int mine = e->rank == 1;
+    try_other_size(e);
     fake_fail(FAKE_INIT, mine ? 2 : 0);
     try_to_begin(
         e, usual, XRAY_E_PEER,
@@ -286,6 +308,13 @@ static void fail_to_begin(ranks_env *e)
     fake_fail(FAKE_DEVICE, mine ? 100 : 0);
     try_to_begin(e, usual, mine ? XRAY_E_DEVICE : XRAY_E_PEER,
                  mine ? "no CUDA-capable device is detected" : "rank 1 (pid ");
+    if (mine) /* longer than any address */
+        (void)setenv("XRAY_FAKE_DOMAIN", "0000000000000000000000000000", 1);
+    try_to_begin(e, usual, mine ? XRAY_E_DEVICE : XRAY_E_PEER,
+                 mine ? "comm nccl: the CUDA driver says: an error without a "
+                        "name"
+                      : "rank 1 (pid ");
+    (void)unsetenv("XRAY_FAKE_DOMAIN");
     fake_fail(FAKE_BUS, 1);
     try_to_begin(e, usual, XRAY_E_PEER,
                  "ranks 0 and 1 are both on the device 0000:00:00.0");
@@ -327,7 +356,7 @@ static void small_scratch(ranks_env *e)
 }
 
 /* Instances come and go, and their events, communicators and memory with
- * them. */
+ * them. Of the calls of an earlier one nothing is told. */
 static void create_repeatedly(ranks_env *e)
 {
     xray_comm_setup setup = ranks_setup(e, 60000);
@@ -338,6 +367,7 @@ static void create_repeatedly(ranks_env *e)
         xray_comm_group *base;
         void *self = NULL;
         CHECK_OK(e, e->comm->create(&setup, &parts_config, &self));
+        CHECK(e, e->all->traces[e->rank].own.calls == 0);
         CHECK_OK(e, e->comm->group(self, ranks, 2, &base));
         CHECK_OK(e, e->comm->group(self, ranks, 2, &g));
         CHECK(e, g != base);

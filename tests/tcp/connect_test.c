@@ -8,7 +8,10 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
+#include <poll.h>
+#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -27,6 +30,7 @@ static int reasons[2];    /* errnos */
 static int bind_reason;   /* errno; 0: binding is possible */
 static int memory_reason; /* the same of shared memory */
 static int random_reason;
+static int search_reason;     /* of memory that another process has */
 static const char *host_name; /* NULL: that of this host */
 static int only_loopback;
 static _Thread_local uint64_t own_clock;
@@ -38,12 +42,16 @@ int __real_bind(int fd, const struct sockaddr *to, socklen_t size);
 int __wrap_bind(int fd, const struct sockaddr *to, socklen_t size);
 int __real_memfd_create(const char *name, unsigned flags);
 int __wrap_memfd_create(const char *name, unsigned flags);
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
 int __real_gethostname(char *out, size_t size);
 int __wrap_gethostname(char *out, size_t size);
 int __real_getifaddrs(struct ifaddrs **out);
 int __wrap_getifaddrs(struct ifaddrs **out);
 int __real_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __real_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
 int __real_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 ssize_t __real_getrandom(void *out, size_t size, unsigned flags);
@@ -65,6 +73,18 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 {
     errno = memory_reason;
     return memory_reason ? -1 : __real_memfd_create(name, flags);
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const unsigned mode = flags & O_CREAT ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    errno = search_reason;
+    return search_reason && strstr(path, "/fd/")
+               ? -1
+               : __real_open(path, flags, mode);
 }
 
 ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags)
@@ -102,6 +122,11 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return 0;
 }
 
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    return __real_poll(fds, count, own_clock && ms > 1 ? 1 : ms);
+}
+
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
     return own_clock ? 0 : __real_nanosleep(time, left);
@@ -113,15 +138,21 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 static char lines[4096]; /* of the log */
 static uint32_t gathers; /* of the second instance */
 static int hurry;        /* 1: while ranks connect, time passes with readings */
+static int comes_late;   /* 1: the rank accepts no lines while others connect */
 static xray_status (*gather)(void *ctx, const void *mine, uint64_t size,
                              void *all);
 
 static xray_status gather_cards(void *ctx, const void *mine, uint64_t size,
                                 void *all)
 {
+    ranks_env *e = ctx;
     own_clock = 0;
+    atomic_store(&e->all->notes[e->rank][0], gathers);
     xray_status status = gather(ctx, mine, size, all);
-    own_clock = ++gathers == 2 && hurry;
+    gathers++;
+    while (gathers == 2 && comes_late && atomic_load(&e->all->notes[1][0]) < 2)
+        ranks_sleep_ms(1); /* until rank 1 has given up */
+    own_clock = gathers == 2 && hurry;
     return status;
 }
 
@@ -145,7 +176,7 @@ static xray_status create_second(ranks_env *e, const char *interface,
     setup.gather = gather_cards;
     *out_self = NULL;
     xray_status status = e->comm->create(&setup, &config, out_self);
-    refusals = bind_reason = memory_reason = random_reason = 0;
+    refusals = bind_reason = memory_reason = random_reason = search_reason = 0;
     ranks_meet(e);
     return status;
 }
@@ -226,6 +257,22 @@ static void lose_the_device(ranks_env *e)
     CHECK(e, end && strcmp(end, " cannot take part") == 0);
 }
 
+/* A device that does not tell of its memory has the host's: calls read it, and
+ * need no copies. */
+static void have_a_plain_device(ranks_env *e)
+{
+    static xray_device_ops dev;
+    const xray_device_ops *usual = e->dev;
+    void *self = NULL;
+    dev = *e->dev;
+    dev.info = NULL;
+    dev.copy = NULL;
+    e->dev = &dev;
+    CHECK_OK(e, create_second(e, "", &self));
+    e->dev = usual;
+    use_second(e, self);
+}
+
 static void find_no_randomness(ranks_env *e)
 {
     random_reason = e->rank ? ENOSYS : 0;
@@ -258,6 +305,15 @@ static void be_refused(ranks_env *e)
     CHECK(e, connects == (int)e->rank);
 }
 
+/* The host of rank 0 takes the line, but the rank does not answer. */
+static void have_no_answer(ranks_env *e)
+{
+    hurry = 1;
+    comes_late = e->rank == 0;
+    expect_refusal(e, "", "rank 0 at 127.0.0.1:");
+    CHECK(e, ranks_said(e, " cannot be reached: Connection timed out"));
+}
+
 /* There is never a way: the rank gives up in time. */
 static void find_no_way(ranks_env *e)
 {
@@ -286,11 +342,9 @@ static void find_the_way_late(ranks_env *e)
     use_second(e, self);
 }
 
-/* Ranks of one host that share no memory. */
-static void share_no_memory(ranks_env *e)
+static void expect_loopback(ranks_env *e)
 {
     void *self = NULL;
-    memory_reason = e->rank ? ENOSYS : 0;
     CHECK_OK(e, create_second(e, "", &self));
     CHECK(e, strstr(lines, e->rank ? "rank 1 shares no memory with rank 0 of "
                                      "its host, and sends over the loopback"
@@ -299,18 +353,35 @@ static void share_no_memory(ranks_env *e)
     use_second(e, self);
 }
 
+/* Ranks of one host that share no memory. */
+static void share_no_memory(ranks_env *e)
+{
+    memory_reason = e->rank ? ENOSYS : 0;
+    expect_loopback(e);
+}
+
+/* One of them finds that of the other one, which does not find its own. */
+static void search_in_vain(ranks_env *e)
+{
+    search_reason = e->rank ? EACCES : 0;
+    expect_loopback(e);
+}
+
 const scenario ranks_scenarios[] = {
     { "named", take_named_address, 60000 },
     { "six", take_six, 60000 },
     { "interface", name_no_interface, 60000 },
     { "port", find_no_port, 60000 },
     { "device", lose_the_device, 60000 },
+    { "plain", have_a_plain_device, 60000 },
     { "random", find_no_randomness, 60000 },
     { "loopback", have_no_address, 60000 },
     { "refused", be_refused, 60000 },
+    { "no_answer", have_no_answer, 60000 },
     { "no_way", find_no_way, 60000 },
     { "late", find_the_way_late, 60000 },
     { "memory", share_no_memory, 60000 },
+    { "search", search_in_vain, 60000 },
     { NULL, NULL, 0 },
 };
 
@@ -340,7 +411,7 @@ static void failures_are_told_with_rank_and_reason(void **state)
 {
     static const char *const all[] = { "interface", "port",     "device",
                                        "random",    "loopback", "refused",
-                                       "no_way" };
+                                       "no_answer", "no_way" };
     (void)state;
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         ranks_run(all[i], 2, NULL);
@@ -352,10 +423,17 @@ static void a_way_that_is_found_late_is_waited_for(void **state)
     ranks_run("late", 2, NULL);
 }
 
+static void devices_need_not_tell_of_their_memory(void **state)
+{
+    (void)state;
+    ranks_run("plain", 2, NULL);
+}
+
 static void ranks_that_share_no_memory_use_the_loopback(void **state)
 {
     (void)state;
     ranks_run("memory", 2, NULL);
+    ranks_run("search", 2, NULL);
 }
 
 int main(int argc, char **argv)
@@ -366,6 +444,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_connect_over_ipv6),
         cmocka_unit_test(failures_are_told_with_rank_and_reason),
         cmocka_unit_test(a_way_that_is_found_late_is_waited_for),
+        cmocka_unit_test(devices_need_not_tell_of_their_memory),
         cmocka_unit_test(ranks_that_share_no_memory_use_the_loopback),
     };
     return cmocka_run_group_tests_name("tcp.connect", tests, NULL, NULL);

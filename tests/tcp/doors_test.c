@@ -16,7 +16,22 @@
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+/* ns by which the clock is ahead of the machine's. */
+static _Atomic uint64_t jump;
+
+int __real_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out)
+{
+    int bad = __real_clock_gettime(id, out);
+    const uint64_t ns = (uint64_t)out->tv_nsec + atomic_load(&jump);
+    out->tv_sec += (time_t)(ns / 1000000000u);
+    out->tv_nsec = (long)(ns % 1000000000u);
+    return bad;
+}
 
 /* ---- doors ----------------------------------------------------------------
  */
@@ -117,15 +132,20 @@ typedef struct talk {
     int fd;
 } talk;
 
+static void say_hello(const uint8_t *key, uint32_t line, talk *t)
+{
+    assert_true(tcp_hello_make(1, 0, line, &t->hello));
+    send_bytes(t->fd, &t->hello, sizeof(t->hello));
+    assert_int_equal(recv(t->fd, &t->answer, sizeof(t->answer), MSG_WAITALL),
+                     sizeof(t->answer));
+    tcp_proof_make(key, &t->hello, &t->answer, t->proof);
+    send_bytes(t->fd, t->proof, sizeof(t->proof));
+}
+
 static talk enter_house(const house *h, const uint8_t *key, uint32_t line)
 {
     talk t = { .fd = knock(h) };
-    assert_true(tcp_hello_make(1, 0, line, &t.hello));
-    send_bytes(t.fd, &t.hello, sizeof(t.hello));
-    assert_int_equal(recv(t.fd, &t.answer, sizeof(t.answer), MSG_WAITALL),
-                     sizeof(t.answer));
-    tcp_proof_make(key, &t.hello, &t.answer, t.proof);
-    send_bytes(t.fd, t.proof, sizeof(t.proof));
+    say_hello(key, line, &t);
     return t;
 }
 
@@ -240,6 +260,59 @@ static void what_was_heard_opens_no_door(void **state)
     send_bytes(fd, t.proof, sizeof(t.proof));
     expect_refusal(fd);
     finish_house(&h);
+}
+
+/* Even a rank of the run makes no line twice, which would leave the first one
+ * to nobody. */
+static void a_line_is_made_once(void **state)
+{
+    house h;
+    (void)state;
+    open_house(&h, 60000);
+    talk first = enter_house(&h, h.key, TCP_CALLS);
+    talk again = enter_house(&h, h.key, TCP_CALLS);
+    expect_refusal(again.fd);
+    talk notes = enter_house(&h, h.key, TCP_CONTROL);
+    close_house(&h);
+    assert_true(h.admitted);
+    assert_non_null(
+        strstr(h.log, "the line that its hello is for is there already"));
+    (void)close(first.fd);
+    (void)close(notes.fd);
+}
+
+/* A guest has five seconds for what it says, whatever else happens at the
+ * door. */
+static void guests_have_five_seconds(void **state)
+{
+    house h;
+    (void)state;
+    open_house(&h, 60000);
+    int slow = knock(&h);
+    int silent = knock(&h);
+    talk notes = enter_house(&h, h.key, TCP_CONTROL); /* the last to come in */
+    atomic_fetch_add(&jump, 1000000000u);
+    talk calls = { .fd = slow };
+    say_hello(h.key, TCP_CALLS, &calls);
+    close_house(&h);
+    assert_true(h.admitted);
+    assert_null(strstr(h.log, "in time"));
+    (void)close(slow);
+    (void)close(silent);
+    (void)close(notes.fd);
+
+    open_house(&h, 60000);
+    silent = knock(&h);
+    notes = enter_house(&h, h.key, TCP_CONTROL);
+    expect_refusal(enter_house(&h, h.key, TCP_CONTROL).fd); /* it is in */
+    atomic_fetch_add(&jump, 5000000001u);
+    expect_refusal(silent);
+    assert_non_null(strstr(h.log, "it did not say in time who it is"));
+    calls = enter_house(&h, h.key, TCP_CALLS);
+    close_house(&h);
+    assert_true(h.admitted);
+    (void)close(calls.fd);
+    (void)close(notes.fd);
 }
 
 /* More guests than there are seats say nothing: the oldest give theirs up. */
@@ -390,6 +463,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(hellos_for_other_ranks_are_refused),
         cmocka_unit_test(a_wrong_key_is_refused),
         cmocka_unit_test(what_was_heard_opens_no_door),
+        cmocka_unit_test(a_line_is_made_once),
+        cmocka_unit_test(guests_have_five_seconds),
         cmocka_unit_test(silent_guests_delay_nobody),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(garbled_lines_end_with_the_name_of_their_rank),

@@ -186,6 +186,11 @@ static void a_report_tells_of_every_rank(void **state)
     assert_int_equal(rig.sent_count, 3);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(rig.sent[i].note.kind, MESH_ASK);
+    /* The next question has an answer, although the one before had none. */
+    rig.silent[5] = 0;
+    rig.answers[5] = activity_of(10, XRAY_COMM_ALL_REDUCE, MESH_WAITS);
+    (void)mesh_report(&rig.channel, &reduce, MESH_LATE, 0);
+    expect_said("; rank 5 waits in all_reduce of 64 bytes of f32 in group 3");
 }
 
 static void causes_are_told(void **state)
@@ -261,6 +266,21 @@ static void all_ranks_are_told_what_broke_a_channel(void **state)
     }
 }
 
+static void all_ranks_are_told_that_one_stops(void **state)
+{
+    uint64_t woken = 0;
+    (void)state;
+    rig.comm.rank = 2;
+    mesh_abort(&rig.comm);
+    assert_int_equal(rig.comm.aborted, 1);
+    assert_int_equal(rig.sent_count, RANKS - 1);
+    for (uint32_t i = 0; i < RANKS - 1; i++) {
+        assert_int_equal(rig.sent[i].to, i + (i >= 2));
+        assert_int_equal(rig.sent[i].note.kind, MESH_STOPPED);
+    }
+    assert_int_equal(read(rig.comm.wake, &woken, sizeof(woken)), sizeof(woken));
+}
+
 static void frames_of_another_call_break_their_channel(void **state)
 {
     const mesh_frame frame = { .channel = 5, .number = 4 };
@@ -329,6 +349,25 @@ static void channels_are_found_by_their_keys(void **state)
                              &messages[g][i]);
     }
     assert_null(mesh_find_channel(&rig.comm, 7));
+}
+
+/* Which half a rank has come to is told by the channel and by what it does
+ * there, even if it lies. */
+static void offers_are_found_by_channel_and_half(void **state)
+{
+    mesh_peer *peer = &rig.peers[2];
+    mesh_offer_seen *last = &peer->offers[MESH_OFFERS - 1];
+    (void)state;
+    *last =
+        (mesh_offer_seen){ .frame = { .channel = 5, .call = XRAY_COMM_SEND },
+                           .used = 1 };
+    assert_ptr_equal(mesh_find_offer(peer, 5, XRAY_COMM_SEND), last);
+    assert_ptr_equal(mesh_find_offer(peer, 0, 0), last); /* any */
+    assert_null(mesh_find_offer(peer, 5, XRAY_COMM_RECV));
+    assert_null(mesh_find_offer(peer, 6, XRAY_COMM_SEND));
+    last->used = 0;
+    assert_null(mesh_find_offer(peer, 5, XRAY_COMM_SEND));
+    assert_null(mesh_find_offer(peer, 0, 0));
 }
 
 /* ---- bytes ----------------------------------------------------------------
@@ -419,15 +458,19 @@ static void notes_and_frames_are_judged(void **state)
                              .kind = MESH_BREAK,
                              .cause = MESH_LATE,
                              .origin = RANKS - 1 };
-    mesh_note bad[5] = { note, note, note, note, note };
+    mesh_note bad[6] = { note, note, note, note, note, note };
+    mesh_note last = note;
     (void)state;
     assert_true(mesh_note_is_valid(&note, RANKS));
+    last.cause = MESH_GARBLED;
+    assert_true(mesh_note_is_valid(&last, RANKS));
     bad[0].magic++;
     bad[1].kind = 0;
     bad[2].kind = MESH_STOPPED + 1;
     bad[3].origin = RANKS;
     bad[4].cause = MESH_GARBLED + 1;
-    for (size_t i = 0; i < 5; i++) {
+    bad[5].cause = 0;
+    for (size_t i = 0; i < 6; i++) {
         assert_false(mesh_note_is_valid(&bad[i], RANKS));
         assert_int_equal(mesh_take_note(&rig.comm, 1, &bad[i]), 0);
     }
@@ -471,9 +514,11 @@ int main(void)
         CASE(a_report_tells_of_every_rank),
         CASE(causes_are_told),
         CASE(all_ranks_are_told_what_broke_a_channel),
+        CASE(all_ranks_are_told_that_one_stops),
         CASE(frames_of_another_call_break_their_channel),
         CASE(ends_of_lines_are_told_apart),
         CASE(channels_are_found_by_their_keys),
+        CASE(offers_are_found_by_channel_and_half),
         cmocka_unit_test(pieces_are_copied_wherever_they_lie),
         cmocka_unit_test(runs_cover_their_segments),
         CASE(notes_and_frames_are_judged),
