@@ -4,13 +4,16 @@
  * none, and a parent that is not there, ends, or speaks otherwise, with TLS and
  * without. The actor is a process of its own, and the test its parent.
  */
+#define _GNU_SOURCE /* pipe2 */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/actor/hosts.h"
+#include "core/base/child.h"
 #include "core/base/tls.h"
 #include "tests/testing.h"
 
@@ -33,33 +36,38 @@ static xray_status note_reason(const xray_host *host, xray_status status,
 static const xray_host host = { .header = XRAY_HEADER(xray_host),
                                 .fail = note_reason };
 
-/* The actor's process, which says by its exit code that it has not joined. */
-static void run_actor(const char *address, int input, int out)
+/* The actor's process, which says by its exit code that it has not joined, and
+ * why on its standard output. */
+static int run_actor(const char *address)
 {
     void *self = NULL;
     xray_peer *parent = NULL;
-    (void)dup2(input, STDIN_FILENO);
-    xray_status status =
-        xr_hosts_runtime.attach(&host, address, &self, &parent);
-    const size_t size = strlen(said);
-    _exit(status != XRAY_OK && write(out, said, size) == (ssize_t)size ? 7 : 1);
+    if (xr_hosts_runtime.attach(&host, address, &self, &parent) == XRAY_OK)
+        return 1;
+    (void)printf("%s", said);
+    return 7;
 }
 
 /* Starts the actor with this line of its standard input. Returns where it says
  * its reason. */
 static int start_actor(const char *address, const char *line)
 {
+    char program[] = "/proc/self/exe";
+    char word[] = "--actor";
+    char where[64];
+    char *argv[] = { program, word, where, NULL };
     int input[2];
     int out[2];
-    assert_int_equal(pipe(input), 0);
-    assert_int_equal(pipe(out), 0);
+    pid_t pid = 0;
+    (void)snprintf(where, sizeof(where), "%s", address);
+    assert_int_equal(pipe2(input, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(write(input[1], line, strlen(line)), strlen(line));
-    (void)close(input[1]);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (!pid)
-        run_actor(address, input[0], out[1]);
+    const int files[XR_CHILD_FILES] = { input[0], out[1], XR_CHILD_SAME,
+                                        XR_CHILD_NOTHING };
+    assert_int_equal(xr_child_start(argv, files, 0, &pid), 0);
     (void)close(input[0]);
+    (void)close(input[1]);
     (void)close(out[1]);
     return out[0];
 }
@@ -174,8 +182,11 @@ static void addresses_and_tokens_are_checked(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "--actor") == 0)
+        return run_actor(argv[2]);
+
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parents_that_fail_are_named),
         cmocka_unit_test(addresses_and_tokens_are_checked),
