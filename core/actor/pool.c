@@ -135,12 +135,13 @@ xray_status xr_pool_get(xr_pool *pool, uint64_t size, xr_err *err,
     if (!size || size > UINT64_C(1) << 62)
         return xr_fail(err, XRAY_E_RANGE, "a region cannot have %llu bytes",
                        (unsigned long long)size);
+    /* Entries may move here, and must not once they are pointed to. */
+    xray_status status = reserve_entry(pool, err);
+    if (status)
+        return status;
     xr_pool_entry *entry = find_best_fit(pool, size, &small);
     if (!entry) {
         xray_region *region = NULL;
-        xray_status status = reserve_entry(pool, err);
-        if (status)
-            return status;
         status = pool->ops->region_create(pool->runtime, round_up_size(size),
                                           &region);
         if (status)
@@ -152,7 +153,6 @@ xray_status xr_pool_get(xr_pool *pool, uint64_t size, xr_err *err,
                            (unsigned long long)size);
         /* The new region replaces a smaller one, so that a caller whose sizes
          * grow does not leave small regions behind. */
-        (void)find_best_fit(pool, size, &small);
         if (small) {
             pool->ops->region_destroy(pool->runtime, small->region);
             remove_entry(pool, small);

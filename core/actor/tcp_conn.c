@@ -38,9 +38,6 @@ int xr_tcp_conn_open(xr_tcp_conn *conn, const xr_tcp_owner *owner,
 void xr_tcp_conn_free(xr_tcp_conn *conn)
 {
     xr_tcp_item *item;
-    if (conn->fd >= 0)
-        (void)close(conn->fd);
-    conn->fd = -1;
     xr_memory_drop(&conn->fds);
     while ((item = xr_tcp_take(conn)))
         free(item);

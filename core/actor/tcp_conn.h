@@ -84,6 +84,7 @@ ssize_t xr_tcp_receive(int fd, xr_tls *tls, struct iovec *pieces, int count);
 /* 0 or an errno. */
 int xr_tcp_conn_open(xr_tcp_conn *conn, const xr_tcp_owner *owner,
                      uint64_t record_bytes);
+/* The socket is closed before this. */
 void xr_tcp_conn_free(xr_tcp_conn *conn);
 /* Sends what TLS has encrypted and the socket did not take: 0, EAGAIN or
  * another errno. */

@@ -15,7 +15,7 @@
 xray_status xr_balance_init(xr_balance *b, uint64_t items, uint64_t parts,
                             xr_err *err)
 {
-    *b = (xr_balance){ .item_cap = 0 };
+    *b = (xr_balance){ .part_cap = 0 };
     if (items >= NONE || parts >= NONE || parts == 0)
         return xr_fail(err, XRAY_E_BUG, "%llu rows for %llu replicas",
                        (unsigned long long)items, (unsigned long long)parts);
@@ -35,7 +35,6 @@ xray_status xr_balance_init(xr_balance *b, uint64_t items, uint64_t parts,
                        "out of memory to deal %llu rows to %llu replicas",
                        (unsigned long long)items, (unsigned long long)parts);
     }
-    b->item_cap = (uint32_t)items;
     b->part_cap = (uint32_t)parts;
     return XRAY_OK;
 }
@@ -50,7 +49,7 @@ void xr_balance_free(xr_balance *b)
     free(b->sum_scratch);
     free(b->first_scratch);
     free(b->last_scratch);
-    *b = (xr_balance){ .item_cap = 0 };
+    *b = (xr_balance){ .part_cap = 0 };
 }
 
 double xr_balance_cost(uint32_t tokens, double per_token)

@@ -10,10 +10,9 @@
 
 #include "core/base/err.h"
 
-/* Working memory for up to `item_cap` items and `part_cap` parts, allocated
+/* Working memory for so many items and up to `part_cap` parts, allocated
  * once. */
 typedef struct xr_balance {
-    uint32_t item_cap;
     uint32_t part_cap;
     double *sums; /* [items, parts] sums of a tuple's slots, largest first */
     uint32_t *first_items; /* [items, parts] first item in the list of a slot */

@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE /* memfd_create, environ */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,7 +47,7 @@ static int start_bridge(ray_bridge *bridge, const char *python)
     int pair[2] = { -1, -1 };
     int bad = 0;
     bridge->errors = memfd_create("xray-ray", MFD_CLOEXEC);
-    if (bridge->errors < 0 || fcntl(bridge->errors, F_SETFL, O_APPEND) ||
+    if (bridge->errors < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
         bad = errno;
     bridge->fd = pair[0];

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Actors of the local runtime gather bytes, show their records, and run on this
- * host only.
+ * Actors of the local runtime gather bytes, show their records, are heard in
+ * turn, and run on this host only.
  */
+#include <sched.h>
 #include <unistd.h>
 
+#include "core/actor/local.h"
 #include "tests/actor/rig.h"
 
 /* Calls `gather` on the first `count` actors, with the rank in each's bytes. */
@@ -114,6 +116,55 @@ static void actors_show_their_records(void **state)
     xr_actors_free(actors);
 }
 
+#define ANSWERS 20
+
+static const xray_peer *heard[4 * ANSWERS];
+static uint32_t heard_count;
+
+static xray_status poll_and_note(void *self, int64_t timeout_ms,
+                                 xray_runtime_event *out)
+{
+    xray_status status = xr_local_runtime.poll(self, timeout_ms, out);
+    if (status == XRAY_OK && heard_count < 4 * ANSWERS)
+        heard[heard_count++] = out->peer;
+    return status;
+}
+
+/* However much one has sent, the other is heard next. */
+static void actors_are_heard_in_turn(void **state)
+{
+    RIG_LOCAL_ONLY();
+    (void)state;
+    xr_err err = { "" };
+    xray_runtime_ops runtime = xr_local_runtime;
+    const xr_actors_setup setup = { .ops = &runtime,
+                                    .actors = 2,
+                                    .extra = RIG_EXTRA };
+    xr_actor *two[2];
+    xr_future *futures[2][ANSWERS + 1];
+    xr_actors *actors = rig_actors(&setup);
+    for (uint32_t i = 0; i < 2; i++)
+        two[i] = rig_spawn(actors, i);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < ANSWERS; k++)
+            RIG_OK(
+                xr_actor_call(two[i], "count", &err, &futures[i][k], k, NULL));
+        RIG_OK(xr_actor_call(two[i], "mark", &err, &futures[i][ANSWERS], "done",
+                             NULL));
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        while (strcmp(xr_actor_extra_of(two[i]), "done") != 0)
+            (void)sched_yield();
+    runtime.poll = poll_and_note;
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t k = 0; k <= ANSWERS; k++)
+            RIG_OK(xr_future_wait(futures[i][k], 20000, &err));
+    assert_true(heard_count >= 2 * ANSWERS);
+    for (uint32_t n = 1; n < 2 * ANSWERS; n++)
+        assert_ptr_not_equal(heard[n], heard[n - 1]);
+    xr_actors_free(actors);
+}
+
 static void actors_of_another_host_are_refused(void **state)
 {
     RIG_LOCAL_ONLY();
@@ -152,6 +203,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(actors_gather_their_bytes),
         cmocka_unit_test(gathers_that_cannot_end_are_refused),
         cmocka_unit_test(actors_show_their_records),
+        cmocka_unit_test(actors_are_heard_in_turn),
         cmocka_unit_test(actors_of_another_host_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,6 +149,25 @@ static void early_ends_say_why(void **state)
                         "did not start: its process exited with status 0");
 }
 
+/* What a process said before it greeted the run is no reason of its end. */
+static void later_ends_say_nothing_of_the_start(void **state)
+{
+    char program[512] = "";
+    const char *const argv[] = {
+        "/bin/sh", "-c",      "echo a warning >&2; exec \"$0\" \"$@\"",
+        program,   "--actor", NULL
+    };
+    (void)state;
+    assert_true(readlink("/proc/self/exe", program, sizeof(program) - 1) > 0);
+    create_with(20000, 20000);
+    xray_peer *peer = spawn_program(argv, 0);
+    send_text(peer, "A", NULL);
+    expect_text(peer, "A");
+    signal_place(0, SIGKILL);
+    expect_loss(peer, "was killed by signal 9 (Killed)", 0);
+    assert_string_equal(event.reason, "was killed by signal 9 (Killed)");
+}
+
 static void failed_start_is_an_error(void **state)
 {
     const xray_actor_spec spec = { .header = XRAY_HEADER(xray_actor_spec),
@@ -233,6 +252,7 @@ int main(int argc, char **argv)
         STARTED(killed_actor_is_named),
         STARTED(events_about_others_are_ignored),
         OPENED(early_ends_say_why),
+        OPENED(later_ends_say_nothing_of_the_start),
         OPENED(failed_start_is_an_error),
         OPENED(silent_actors_are_killed),
         OPENED(launcher_may_be_mute),

@@ -184,6 +184,26 @@ static void growing_sizes_leave_no_trail(void **state)
     free_pool_regions(&pool);
 }
 
+/* Also where the table of regions grows for the new one. */
+static void a_full_table_forgets_what_is_replaced(void **state)
+{
+    (void)state;
+    for (int count = 1; count <= 40; count++) {
+        xr_pool pool = make_pool();
+        xray_region *small = get_region(&pool, 4096);
+        for (int i = 1; i < count; i++)
+            (void)get_region(&pool, 4096);
+        (void)xr_pool_put(&pool, small);
+        xray_region *large = get_region(&pool, 8192);
+        assert_int_equal(fake.destroyed, 1);
+        assert_int_equal(pool.count, count);
+        assert_int_equal(xr_pool_put(&pool, large), 0);
+        assert_ptr_equal(get_region(&pool, 8192), large);
+        free_pool_regions(&pool);
+        assert_int_equal(fake.destroyed, fake.made);
+    }
+}
+
 static void many_regions_are_reused(void **state)
 {
     (void)state;
@@ -552,6 +572,7 @@ int main(void)
         cmocka_unit_test(regions_have_round_sizes),
         cmocka_unit_test(the_smallest_that_fits_is_taken),
         cmocka_unit_test(growing_sizes_leave_no_trail),
+        cmocka_unit_test(a_full_table_forgets_what_is_replaced),
         cmocka_unit_test(many_regions_are_reused),
         cmocka_unit_test(regions_of_others_are_counted),
         cmocka_unit_test(impossible_regions_are_refused),

@@ -374,9 +374,16 @@ uint32_t rig_fds(void)
 
 uint32_t rig_maps(void)
 {
+    return rig_maps_of((uint64_t)getpid());
+}
+
+uint32_t rig_maps_of(uint64_t pid)
+{
     char line[512];
     uint32_t n = 0;
-    FILE *file = fopen("/proc/self/maps", "r");
+    (void)snprintf(line, sizeof(line), "/proc/%llu/maps",
+                   (unsigned long long)pid);
+    FILE *file = fopen(line, "r");
     while (file && fgets(line, sizeof(line), file))
         n += strstr(line, "memfd:xray-") != NULL;
     if (file)

@@ -36,8 +36,9 @@ void rig_ok(xray_status status, const xr_err *err);
 void rig_says(const char *text, ...);
 
 uint64_t rig_ms(void);
-uint32_t rig_fds(void);      /* open in this process */
-uint32_t rig_maps(void);     /* memfds of X-ray mapped here */
+uint32_t rig_fds(void);  /* open in this process */
+uint32_t rig_maps(void); /* memfds of X-ray mapped here */
+uint32_t rig_maps_of(uint64_t pid);
 int rig_alive(uint64_t pid); /* 0 for a zombie */
 /* Waits up to `ms` for the end of the process; 1 if it has ended. */
 int rig_gone(uint64_t pid, uint64_t ms);

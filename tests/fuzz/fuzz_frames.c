@@ -173,6 +173,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_saw_i64("end", xr_tcp_read(&conn));
     fuzz_saw_i64("bad", conn.bad);
     fuzz_saw_u64("total", conn.total);
+    (void)close(pair[0]);
     xr_tcp_conn_free(&conn);
     for (uint32_t i = 0; i < REGIONS; i++) {
         if (regions[i].data)

@@ -368,8 +368,8 @@ static void ranks_take_the_place_that_they_are_given(void **state)
     assert_true(was_called("errors 44000000 54000001"));
     assert_true(was_called("isend 4c00010d 44000000"));
     assert_true(was_called("irecv 4c00010d 44000000"));
-    assert_true(
-        was_called("finalize")); /* at the end of a process that is well */
+    /* At the end of a process that is well, with all messages done. */
+    assert_true(was_called("finalize 0 "));
     (void)snprintf(path, sizeof(path), "%s.0", log_path);
     read_file(path, &hello, sizeof(hello));
     assert_string_equal(hello.host, "_n__.A_z-9_");
@@ -455,6 +455,7 @@ static void rank_0_tells_hosts_and_gives_places(void **state)
     EXPECT("a Workhorse at tcp:here:1:2 with zero\n");
     expect_sent(1, MPI_PLACE, "one");
     expect_sent(2, MPI_PLACE, "two");
+    assert_true(was_called("finalize 0 ")); /* with all messages done */
     (void)close(line);
 }
 

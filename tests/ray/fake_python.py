@@ -29,10 +29,6 @@ def end(index, turn, text, clean=False):
 
 
 def answer_run():
-    if word == "wait":
-        for number in range(3):
-            send(**{"is": "log", "level": 2, "text": "waiting %d" % number})
-        time.sleep(600)
     if word == "few":
         send(**{"is": "hosts", "hosts": ["a"]})
         return
@@ -74,6 +70,10 @@ def answer_submit():
 if word == "crash":
     print("Traceback: many\nlines\nValueError: no such thing\n", file=sys.stderr)
     sys.exit(1)
+elif word == "wait":
+    for number in range(3):
+        send(**{"is": "log", "level": 2, "text": "waiting %d" % number})
+    time.sleep(600)
 elif word == "refuse":
     send(**{"is": "failed", "status": "config", "key": "", "text": "Ray cannot place the run"})
 elif word == "again" and not ask["again"]:

@@ -50,6 +50,18 @@ ssize_t __wrap_recv(int fd, void *out, size_t size, int flags)
     return __real_recv(fd, out, in_pieces && size > 5 ? 5 : size, flags);
 }
 
+static uint64_t
+    patience; /* ms that the last bridge was given to end by itself */
+
+void __real_ray_bridge_close(ray_bridge *bridge, uint64_t ms);
+void __wrap_ray_bridge_close(ray_bridge *bridge, uint64_t ms);
+
+void __wrap_ray_bridge_close(ray_bridge *bridge, uint64_t ms)
+{
+    patience = ms;
+    __real_ray_bridge_close(bridge, ms);
+}
+
 /* ---- tests ----------------------------------------------------------------
  */
 
@@ -248,6 +260,18 @@ static void test_cancel(void **state)
     rig_expect_refused(&rig, XRAY_E_CANCELED, "create: ");
     assert_int_equal(rig.host.warnings, 3);
     assert_string_equal(rig.host.line, "waiting 2");
+    assert_int_equal(patience, 0);
+    rig_prepare(&rig, 2, fake, "wait");
+    rig.stop_on = "waiting 0";
+    assert_int_equal(ray_ops.check(&rig.setup, &rig.config), XRAY_E_CANCELED);
+    assert_int_equal(patience, 0);
+    /* Without a signal Ray has the time to take the places back. */
+    open_rig(&rig, 2, "ok");
+    rig_close(&rig);
+    assert_true(patience > 0);
+    rig_prepare(&rig, 2, fake, "few");
+    rig_expect_refused(&rig, XRAY_E_IO, "the bridge to Ray names no hosts");
+    assert_true(patience > 0);
 }
 
 /* The text of the plugin with a Ray of another version than the cluster's. */

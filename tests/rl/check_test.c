@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves the lines that xray check prints on the arithmetic of a step, data,
- * and disk space for the steps of the run. Lines on memory are left out, since
- * they depend on the plugins.
+ * disk space for the steps of the run, and a checkpoint that it cannot resume.
+ * Lines on memory are left out, since they depend on the plugins.
  */
 #include "core/base/str.h"
 #include "core/rl/check.h"
+#include "core/run/inventory.h"
 #include "core/run/run.h"
 #include "tests/scratch.h"
 
@@ -18,6 +19,17 @@
 #define ROW(text, level) \
     "{\"prompt\":\"" text "\",\"answer\":\"a\",\"level\":" #level "}\n"
 #define LONG "Once upon a time there was a little girl who had a dog and a cat"
+
+static const char run_ini[] =
+    "[run]\nreward = r\n[model]\npath = m\ninit = random\n"
+    "[data]\nmax_prompt_length = 10\n"
+    "max_response_length = 6\ntrain_batch_size = 3\n"
+    "train_files = rows.jsonl\nfilter_overlong_prompts = true\n"
+    "[rollout]\nn = 4\n"
+    "[actor]\nppo_max_token_len_per_gpu = 64\n"
+    "[trainer]\ndefault_local_dir = out\n"
+    "[sft]\ntrain_batch_size = 2\nmax_token_len = 48\n"
+    "[reward.r]\ngrader = regex\npattern = x\nmatch_only = true\n";
 
 static char out_text[4096];
 static char
@@ -282,6 +294,55 @@ static void devices_and_memory_are_checked(void **state)
     assert_int_not_equal(strncmp(said, "warning: ", 9), 0);
 }
 
+#define SAVED "out/global_step_2"
+#define STATE(version, kind)                                                \
+    "{\"version\": " #version ", \"kind\": \"" kind "\", \"step\": \"2\", " \
+    "\"seed\": \"42\", \"rows\": \"3\", \"epoch\": \"0\", \"position\": "   \
+    "\"0\"}\n"
+#define HISTORY(version)                                          \
+    "{\"version\": " #version ", \"run\": \"00112233445566ff\", " \
+    "\"inputs\": []}\n"
+
+/* A checkpoint that is intact is refused for what its files say, before the run
+ * refuses it. */
+static void checkpoints_that_cannot_be_resumed_are_named(void **state)
+{
+    static const struct {
+        const char *state;
+        const char *history;
+        const char *ini;
+        const char *says;
+    } cases[] = {
+        { STATE(2, "train"), HISTORY(1), run_ini,
+          "state.json: version is 2, this xray reads 1" },
+        { STATE(1, "sft"), HISTORY(1), run_ini,
+          "state.json: a checkpoint of xray sft, this run is xray train" },
+        { STATE(1, "train"), HISTORY(2), run_ini,
+          "history.json: version is 2, this xray reads 1" },
+        { STATE(1, "train"), HISTORY(1), "[run",
+          "run.ini:1: the section's name is not followed by ']'" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        xr_err err = { "" };
+        char want[400];
+        assert_int_equal(xr_dir_make(scratch_path(SAVED), &err), XRAY_OK);
+        (void)scratch_write("out/latest_checkpointed_iteration.txt", "2\n");
+        (void)scratch_write(SAVED "/state.json", cases[i].state);
+        (void)scratch_write(SAVED "/history.json", cases[i].history);
+        (void)scratch_write(SAVED "/run.ini", cases[i].ini);
+        assert_int_equal(xr_inventory_write(scratch_path(SAVED), &err),
+                         XRAY_OK);
+        CHECK(TRAIN, "trainer.total_training_steps=3");
+        (void)snprintf(want, sizeof(want),
+                       "run.ini: [trainer] resume_mode: the run cannot resume "
+                       "from its checkpoint: " SAVED "/%s\n",
+                       cases[i].says);
+        assert_string_equal(said, want);
+        assert_int_equal(xr_dir_remove(scratch_path("out"), &err), XRAY_OK);
+    }
+}
+
 static int begin_test(void **state)
 {
     static const char *const files[] = { "config.json", "tokenizer.json",
@@ -303,17 +364,7 @@ static int begin_test(void **state)
     }
     (void)scratch_write("rows.jsonl",
                         ROW("a", 1) ROW("b", 2) ROW("c", 2) ROW(LONG, 2));
-    (void)scratch_write(
-        "run.ini",
-        "[run]\nreward = r\n[model]\npath = m\ninit = random\n"
-        "[data]\nmax_prompt_length = 10\n"
-        "max_response_length = 6\ntrain_batch_size = 3\n"
-        "train_files = rows.jsonl\nfilter_overlong_prompts = true\n"
-        "[rollout]\nn = 4\n"
-        "[actor]\nppo_max_token_len_per_gpu = 64\n"
-        "[trainer]\ndefault_local_dir = out\n"
-        "[sft]\ntrain_batch_size = 2\nmax_token_len = 48\n"
-        "[reward.r]\ngrader = regex\npattern = x\nmatch_only = true\n");
+    (void)scratch_write("run.ini", run_ini);
     return 0;
 }
 
@@ -325,6 +376,7 @@ int main(void)
         cmocka_unit_test(the_tokenizer_must_fit_the_model),
         cmocka_unit_test(space_is_checked_for_all_steps),
         cmocka_unit_test(devices_and_memory_are_checked),
+        cmocka_unit_test(checkpoints_that_cannot_be_resumed_are_named),
     };
     return cmocka_run_group_tests_name("rl.check", tests, begin_test,
                                        scratch_drop);

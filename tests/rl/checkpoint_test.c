@@ -20,7 +20,7 @@ static struct {
     xray_status first;       /* status of the call that asks for the size */
     xray_status second;      /* status of the call that writes */
     xray_status train;       /* status of the trainer's save */
-    xray_status loads;       /* status of load, of algorithm and trainer */
+    xray_status loads;       /* status of load, of algorithm and policy */
     unsigned char loaded[8]; /* the state that the algorithm was given */
     uint64_t loaded_size;
     int loads_of_algo;
@@ -46,7 +46,7 @@ static xray_status load_model(void *self, const char *dir)
 {
     (void)snprintf(fake.from[self == &critic_self], sizeof(fake.from[0]), "%s",
                    dir);
-    return fake.loads;
+    return self == &critic_self ? XRAY_OK : fake.loads;
 }
 
 static xray_status save_algo(void *self, void *out, uint64_t cap,
@@ -535,9 +535,11 @@ static void faulty_checkpoints_are_not_restored(void **state)
 {
     (void)state;
     xr_err err = { "" };
+    use_critic();
     save_checkpoint();
     fake.loads = XRAY_E_IO;
     assert_int_equal(restore_all(&err), XRAY_E_IO);
+    assert_string_equal(fake.from[1], "");
     assert_string_equal(
         err.text,
         "train.fake: load failed with status -301 (file or network error)");

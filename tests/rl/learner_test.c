@@ -320,6 +320,7 @@ static void learn(fixture *f, uint64_t step)
     xr_err err = { "" };
     assert_int_equal(
         xr_learner_step(&f->learner, &f->learner.fresh, step, &rates, &err), 0);
+    expect_values(f->metrics);
 }
 
 /* ---- tests -------------------------------------------------------------- */

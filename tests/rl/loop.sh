@@ -51,6 +51,9 @@ for step in 1 2 3; do
     is "$work/a" "$step" perf/total_num_tokens "$tokens"
     seconds=$(value "$work/a" "$step" timing_s/step)
     is "$work/a" "$step" perf/time_per_step "$seconds"
+    # These parts of a step follow one another.
+    for part in gen reward old_log_prob adv update_actor update_weights; do value "$work/a" "$step" "timing_s/$part"; done |
+        awk -v s="$seconds" '{ sum += $1 } END { exit !(NR == 6 && sum <= s) }' || fail "parts of step $step are longer than it"
     awk -v a="$(value "$work/a" "$step" perf/throughput)" -v n="$tokens" -v s="$seconds" \
         'BEGIN { exit !(a * s > 0.999 * n && a * s < 1.001 * n) }' || fail "throughput of step $step"
     is "$work/a" "$step" training/global_step "$step"

@@ -548,12 +548,12 @@ static void mismatched_tables_stop_the_run(void **state)
                 "wrong: its box reaches outside of its shape");
     xray_box_make_plain(&engine.tensors[0]);
     expect_ok();
-    engine.tensors[2].dtype = 99;
+    engine.tensors[0].dtype = 99; /* which the next tensor does not hide */
     xr_err err = { "" };
     assert_int_equal(xr_publish(&roles, &err), XRAY_E_BUG);
     assert_non_null(strstr(err.text, " and 99 in infer.test, which this xray "
                                      "does not compare"));
-    engine.tensors[2].dtype = XRAY_F32;
+    engine.tensors[0].dtype = XRAY_F32;
     how.another = 1;
     expect_stop("infer.test publishes another table than before");
 }

@@ -369,5 +369,8 @@ xray_status run_step(fixture *f, uint64_t number, xr_err *err)
     const xr_rates rates = { 0.25, 0.125 };
     xr_metrics_clear(f->metrics);
     said[0] = '\0';
-    return xr_learner_step(&f->learner, &f->learner.fresh, number, &rates, err);
+    xray_status status =
+        xr_learner_step(&f->learner, &f->learner.fresh, number, &rates, err);
+    expect_values(f->metrics);
+    return status;
 }

@@ -226,6 +226,7 @@ xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
             xr_str_puts(va_arg(args, xr_str *), script.fault[rank]);
     }
     va_end(args);
+    assert_null(*out); /* the call before has been awaited */
     futures[rank] =
         (struct xr_future){ script.answer[rank], rank, script.says[rank] };
     *out = &futures[rank];
@@ -259,7 +260,7 @@ xray_status __wrap_xr_future_wait_any(xr_future *const *all, size_t count,
                                       int64_t timeout_ms, xr_err *err,
                                       size_t *out)
 {
-    (void)timeout_ms;
+    assert_in_range(timeout_ms, 1, 1000); /* a signal must not wait longer */
     for (size_t i = count; i-- > 0;)
         if (all[i] && script.late[all[i]->rank] <= script.looks) {
             *out = i;
@@ -398,6 +399,7 @@ int whole_end(void **state)
     (void)state;
     assert_int_equal(script.regions, 0);
     for (uint32_t r = 0; r < RANKS; r++) {
+        assert_null(whole.horse[r].future); /* so has the last one */
         xr_str_free(&whole.horse[r].bad);
         xr_str_free(&whole.horse[r].fault);
     }
