@@ -560,41 +560,10 @@ static void __attribute__((constructor)) begin_counting(void)
     inside = 0;
 }
 
-/* Numbers of pipes and sockets differ from run to run. */
-static void list_files(DIR *dir)
-{
-    size_t used = 0;
-    for (struct dirent *e; (e = readdir(dir)) && used < CALLS_ENDS;) {
-        char link[300];
-        char to[600];
-        if (e->d_name[0] == '.' || strtol(e->d_name, NULL, 10) == dirfd(dir))
-            continue;
-        (void)snprintf(link, sizeof(link), "/proc/self/fd/%s", e->d_name);
-        ssize_t n = readlink(link, to, sizeof(to) - 1);
-        to[n > 0 ? n : 0] = '\0';
-        char *bracket = strstr(to, ":[");
-        if (bracket)
-            *bracket = '\0';
-        int more = snprintf(self->files + used, CALLS_ENDS - used, "%s\n",
-                            strtol(e->d_name, NULL, 10) < 3 ? "standard" : to);
-        used += more > 0 ? (size_t)more : 0;
-    }
-}
-
 static void __attribute__((destructor)) list_ends(void)
 {
     if (!self || atomic_load(&self->pid) != (int)getpid())
         return;
     inside = 1;
-    DIR *dir = opendir("/proc/self/fd");
-    if (dir) {
-        list_files(dir);
-        (void)closedir(dir);
-    }
-    dir = opendir("/proc/self/task");
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        self->threads += e->d_name[0] != '.';
-    if (dir)
-        (void)closedir(dir);
-    atomic_store(&self->ended, 1);
+    calls_list_ends(self);
 }

@@ -52,4 +52,7 @@ typedef struct calls_table {
     calls_site sites[CALLS_SITES];
 } calls_table;
 
+/* Fills in what this process leaves, at its end. */
+void calls_list_ends(calls_process *self);
+
 #endif
