@@ -149,7 +149,8 @@ static void early_ends_say_why(void **state)
                         "did not start: its process exited with status 0");
 }
 
-/* What a process said before it greeted the run is no reason of its end. */
+/* Words that a process said before it greeted the run are no reason of its end.
+ */
 static void later_ends_say_nothing_of_the_start(void **state)
 {
     char program[512] = "";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an actor says that cannot join its run: an address or a token that is
- * none, and a parent that is not there, ends, or speaks otherwise, with TLS and
- * without. The actor is a process of its own, and the test its parent.
+ * Proves what an actor says that cannot join its run: an address or a token
+ * that is none, and a parent that is not there, ends, or speaks otherwise, with
+ * TLS and without. The actor is a process of its own, and the test its parent.
  */
 #define _GNU_SOURCE /* pipe2 */
 #include <arpa/inet.h>

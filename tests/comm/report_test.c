@@ -69,7 +69,8 @@ static const shm_call reduce = { .call = XRAY_COMM_ALL_REDUCE,
                                  .dtype = XRAY_F32,
                                  .call_bytes = 64 };
 
-/* What a rank does: its call number `calls` in group 3, over 64 bytes. */
+/* Writes that a rank is in its call number `calls` of group 3, over 64 bytes.
+ */
 static shm_rank_state *set_state(uint32_t rank, uint64_t calls, uint32_t call,
                                  uint32_t state)
 {

@@ -43,8 +43,8 @@ static float *make_rows(const odds *o)
     return z;
 }
 
-static void draw_tokens(const dev *d, const float *z, const xray_draw *draws,
-                        size_t count, int32_t *token)
+static void draw_tokens_of(const dev *d, const float *z, uint32_t vocab,
+                           const xray_draw *draws, size_t count, int32_t *token)
 {
     float raw[BATCH];
     float logp[BATCH];
@@ -55,10 +55,16 @@ static void draw_tokens(const dev *d, const float *z, const xray_draw *draws,
                        .raw_logp = raw,
                        .logp = logp,
                        .logits = z,
-                       .logits_stride = VOCAB,
-                       .vocab = VOCAB,
+                       .logits_stride = vocab,
+                       .vocab = vocab,
                        .draw_stride = sizeof(*draws) };
     must(d->ops->sample(d->self, NULL, &op));
+}
+
+static void draw_tokens(const dev *d, const float *z, const xray_draw *draws,
+                        size_t count, int32_t *token)
+{
+    draw_tokens_of(d, z, VOCAB, draws, count, token);
 }
 
 /* Draws of different prompts, samples and positions. */
@@ -195,20 +201,8 @@ static void top_p_ends_behind_many_equal_tokens(void **state)
     for (int d = 0; d < b.count; d++) {
         xray_draw draws[DRAWS];
         int32_t token[DRAWS];
-        float raw[DRAWS];
-        float logp[DRAWS];
         fill_draws(&how, 0, DRAWS, draws);
-        xray_sample op = { .header = XRAY_HEADER(xray_sample),
-                           .items = { DRAWS, NULL },
-                           .draws = draws,
-                           .token = token,
-                           .raw_logp = raw,
-                           .logp = logp,
-                           .logits = z,
-                           .logits_stride = ALL,
-                           .vocab = ALL,
-                           .draw_stride = sizeof(*draws) };
-        must(b.dev[d].ops->sample(b.dev[d].self, NULL, &op));
+        draw_tokens_of(&b.dev[d], z, ALL, draws, DRAWS, token);
         for (uint32_t i = 0; i < DRAWS; i++)
             if (token[i] % 3 != 1)
                 fail_msg("%s: token %d was drawn", b.dev[d].name, token[i]);

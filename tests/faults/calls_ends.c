@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process has left at its end, for calls.c: open descriptors and
+ * Lists what a process has left at its end, for calls.c: open descriptors and
  * threads.
  */
 #include "tests/faults/calls.h"

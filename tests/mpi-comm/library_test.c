@@ -310,7 +310,7 @@ static void instances_need_a_process_for_each_rank(void **state)
     assert_false(was_called("init"));
 }
 
-/* What was made for the lines until then is given back once. */
+/* The memory made for the lines until then is given back once. */
 static void ranks_of_another_world_are_refused(void **state)
 {
     (void)state;

@@ -77,7 +77,8 @@ static int drive_run(const char *ranks)
     (void)fflush(stdout);
     siginfo_t child;
     (void)waitid(P_ALL, 0, &child, WEXITED | WNOWAIT);
-    /* What is opened between two ends of rank 0 is not closed with it. */
+    /* A line that is opened between two ends of rank 0 is not closed with it.
+     */
     for (uint32_t i = 0; i < setup.count; i++)
         mpi_ops.stop(self, i);
     const int other = dup(STDOUT_FILENO);

@@ -39,7 +39,7 @@ static int open_rig(void **state)
     return 0;
 }
 
-/* What a rank does, in a call over 64 bytes of group 3. */
+/* Writes what a rank tells of a call over 64 bytes of group 3. */
 static void set_state(uint32_t rank, uint64_t calls, uint32_t call,
                       uint32_t state)
 {
@@ -155,7 +155,7 @@ static void causes_are_found_in_the_records(void **state)
         { GAVE_UP(NCCL_ABORTED, 2), NCCL_WAITS, 4, 0, 0, 0, 0 },
         /* Before a call there is no death to be looked for. */
         { NCCL_WAITS, NCCL_WAITS, 3, 2, 0, NCCL_DEAD, 0 },
-        /* What a rank that has left began may yet be completed. */
+        /* A call that a rank began before it left may yet be completed. */
         { NCCL_ENDED, NCCL_WAITS, 3, 0, 0, 0, NCCL_LEFT },
         { NCCL_ENDED, NCCL_WAITS, 3, 0, 1, NCCL_LEFT, NCCL_LEFT },
         /* It may have left because another one died. */

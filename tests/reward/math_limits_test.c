@@ -78,7 +78,7 @@ static void check_limits(const limit *rows, size_t count)
 }
 #define CHECK(rows) check_limits(rows, sizeof(rows) / sizeof((rows)[0]))
 
-/* What nests counts all levels on the way down: those of the list, the sum, the
+/* Nesting counts all levels on the way down: those of the list, the sum, the
  * product and the factor between two brackets. */
 static void depth_has_a_bound(void **state)
 {

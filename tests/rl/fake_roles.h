@@ -26,7 +26,8 @@ static inline void make_fake_roles(const xr_run *run, xr_roles *out)
         out->rewards[i].part = &run->rewards[i];
 }
 
-/* What a step has no value of, such as the mean of no updates, is no metric. */
+/* A value that a step does not have, such as the mean of no updates, is no
+ * metric. */
 static inline void expect_values(const xr_metrics *metrics)
 {
     for (size_t i = 0; i < xr_metrics_count(metrics); i++)
