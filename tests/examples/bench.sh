@@ -30,8 +30,13 @@ grep -q '^  [1-9][0-9]* preemptions, [1-9]' "$work/out.txt"
 # No backend may refuse a candidate for its options alone.
 "$XRAY_BUILD/bench-plans" h200 0.5B >"$work/out.txt"
 grep -q '^| Qwen2.5-0.5B | 8 | megatron, TP 1, DP 8 | none | ' "$work/out.txt"
-"$XRAY_BUILD/bench-matmul" 1 >"$work/out.txt"
-grep -q '^decode ' "$work/out.txt"
+# One shape of each kind: all of them take most of a minute.
+for shape in 512x96x96 512x768x96 1x1024x512; do
+    "$XRAY_BUILD/bench-matmul" 1 auto $shape >>"$work/products.txt"
+done
+grep -q '^quickstart .* grad16 ' "$work/products.txt"
+grep -q '^quickstart .* glu16 ' "$work/products.txt"
+grep -q '^decode ' "$work/products.txt"
 "$XRAY_BUILD/bench-segments" 1 auto 1 stories260K >"$work/out.txt"
 grep -q '^log-sum-exp ' "$work/out.txt"
 "$XRAY_BUILD/bench-layouts" hidden=64 layers=4 ffn=64 vocab=256 tokens=128 micro=32 row=16 rounds=1 >"$work/out.txt"

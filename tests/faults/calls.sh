@@ -6,7 +6,7 @@
 # of callers) at its first, its second and its last call. The program either does what
 # it does undisturbed, or ends with exit code 1 and one sentence that gives the reason;
 # nothing is left over, and the next try gives what an undisturbed one gives.
-# Without arguments a dozen calls of each scenario fail, spread over all.
+# Without arguments eight calls of each scenario fail, spread over all.
 #   CALLS_MOST=n   at most so many cases of a scenario
 #   CALLS_SEED=n   others of them
 #   CALLS_ONLY=re  only cases whose line matches: the key that a failure prints
@@ -242,7 +242,7 @@ scenario() {
     bad=$((bad + wrong))
 }
 wanted=$*
-[ -n "$wanted" ] || CALLS_MOST=${CALLS_MOST:-12}
+[ -n "$wanted" ] || CALLS_MOST=${CALLS_MOST:-8}
 [ "$wanted" != all ] || wanted=
 all_scenarios
 [ "$bad" = 0 ] || fail "$bad of $total cases"
