@@ -282,6 +282,16 @@ told() {
         '{"response":""}' | SICK=reward-tells "$XRAY_BIN" grade "${sick[@]}" --reward a --set reward.a.plugin=sick --set reward.a.grader=exact 2>&1
 }
 same told.txt told
+# A value never takes the place of the score.
+named() {
+    local both=(--set reward.a.plugin=sick --set reward.a.grader=exact --set reward.b.plugin=sick --set reward.b.grader=exact)
+    export SICK=reward-names
+    echo '{"response":"1","ground_truth":1}' >named.jsonl
+    "$XRAY_BIN" grade "${sick[@]}" --reward a "${both[@]:0:4}" named.jsonl
+    "$XRAY_BIN" grade "${sick[@]}" --reward a,b "${both[@]}" named.jsonl
+    unset SICK
+}
+same named.txt named
 # The second request is refused, the first and third are answered.
 ill() {
     for fault in infer-refuses infer-twice infer-other infer-wraps infer-long infer-id infer-logp infer-raw infer-idle; do
