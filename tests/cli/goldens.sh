@@ -95,6 +95,8 @@ trian
 xyzzy
 plugin
 plugin remove
+plugin inspect kindly --plugin-path /no/such/folder
+plugin list --plugin-path /no/such/folder
 config
 algo --help
 help config
@@ -394,6 +396,16 @@ checked() {
     SICK=well "$XRAY_BIN" check run.ini "${sick[@]}" --set run.device=sick --set trainer.default_local_dir=made | tail -n 1
 }
 same absent.txt checked
+own_memory() {
+    export SICK=device-memory
+    "$XRAY_BIN" plan run.ini "${sick[@]}" --set run.device=sick --set device.sick.memory=1G "$@"
+    unset SICK
+}
+own_memories() {
+    own_memory | figures | grep '^machine'
+    own_memory --json | grep '"machine"'
+}
+same own-memory.txt own_memories
 
 [ "$failures" = 0 ] || exit 1
 echo "goldens: ok"

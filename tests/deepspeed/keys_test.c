@@ -486,6 +486,10 @@ static void unsupported_values_are_refused(void **state)
         "ds.json: scheduler.type: 'OneCycle' is not supported; expected "
         "WarmupLR, WarmupDecayLR or WarmupCosineLR");
     expect_messages(
+        "{\"scheduler\": {\"type\": \"warmupLR\"}}", "",
+        "ds.json: scheduler.type: 'warmupLR' is not supported; expected "
+        "WarmupLR, WarmupDecayLR or WarmupCosineLR");
+    expect_messages(
         "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
         "{\"warmup_type\": \"log\"}}}",
         "",
