@@ -122,7 +122,7 @@ static int wait_for(int fd, short events)
 static int send_hello(int fd, xr_tls *tls, xr_tcp_hello *hello)
 {
     const struct iovec piece = { hello->send, hello->send_size };
-    ssize_t n = piece.iov_len ? xr_tcp_send(fd, tls, &piece, 1) : 0;
+    const ssize_t n = xr_tcp_send(fd, tls, &piece, 1);
     if (n < 0)
         return errno;
     return (size_t)n == piece.iov_len && !xr_tls_owes(tls) ? 0 : ENOBUFS;

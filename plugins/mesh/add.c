@@ -35,7 +35,6 @@ void mesh_sums_begin(mesh_sums *s, xray_comm_group *group,
         s->own = mesh_share_of(group, call, self).at;
     } else if (mesh_is_small(group, call)) {
         s->holds = 1;
-        s->joins = 0;
     } else {
         mesh_segment own = mesh_share_of(group, call, self);
         s->own = s->to = own.at;

@@ -21,15 +21,14 @@
 #include "core/base/collective.h"
 #include "plugins/mesh/mesh.h"
 
-#define SMALL 0x8000u /* bytes that each rank may send to every other one */
-#define UNIT 64u      /* slices begin at multiples of this many elements */
+#define UNIT 64u /* slices begin at multiples of this many elements */
 
 /* Between two ranks the short way moves no more bytes than the other one. But a
  * sum that takes the place of what is sent waits until all of that has gone,
  * and the lines need not hold more than a small call. */
 int mesh_is_small(const xray_comm_group *group, const mesh_call *call)
 {
-    return call->bytes <= SMALL ||
+    return call->bytes <= MESH_SMALL ||
            (group->all.count == 2 && !xr_collective_is_in_place(call->call));
 }
 

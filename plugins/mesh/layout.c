@@ -12,8 +12,6 @@
 #include "core/base/collective.h"
 #include "plugins/mesh/mesh.h"
 
-#define SMALL 0x8000u /* bytes of a sum that go from each rank at once */
-
 static int is_of_one_host(const mesh_layout *l, uint32_t first, uint32_t n)
 {
     for (uint32_t i = first + 1; i < first + n; i++)
@@ -86,7 +84,7 @@ int mesh_is_partial(const xray_comm_group *group, const mesh_call *call,
                     uint32_t owner, uint32_t index)
 {
     const mesh_layout *l = &group->layout;
-    return l->host[index] != l->host[owner] && call->bytes > SMALL &&
+    return l->host[index] != l->host[owner] && call->bytes > MESH_SMALL &&
            l->block_count[index] > mesh_widens(call);
 }
 

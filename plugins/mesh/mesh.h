@@ -25,6 +25,8 @@
 #include "plugins/mesh/wire.h"
 
 #define MESH_MOST_RANKS 256u
+/* Bytes that each rank may send to every other one at once. */
+#define MESH_SMALL 0x8000u
 #define MESH_WINDOW 4u /* pieces of a rank that may wait to be added */
 /* Bytes of sums for another host on their way. */
 #define MESH_PARTS (2 * MESH_WINDOW * MESH_PIECE)

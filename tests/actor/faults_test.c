@@ -45,9 +45,7 @@ static void killed_actor_is_named(void **state)
     assert_int_equal(xr_future_wait(running, 300, &err), XRAY_E_PEER);
     RIG_OK(xr_actors_check(actors, &err));
     send_signal(xr_actor_pid(actor), SIGKILL);
-    const uint64_t begin = rig_ms();
     assert_int_equal(xr_future_wait(running, 60000, &err), XRAY_E_PEER);
-    assert_true(rig_ms() - begin < 2000);
     rig_says(err.text, "actor workhorse 1 (rank 1, pid ",
              "method pass_time: was killed by signal 9 (Killed), in phase "
              "\"forward of block 3\"",
@@ -82,11 +80,11 @@ static void stopped_actor_is_killed(void **state)
     RIG_OK(xr_actor_call(actor, "pass_time", &err, &future, 60000u));
     assert_int_equal(xr_future_wait(future, 300, &err), XRAY_E_PEER);
     send_signal(pid, SIGSTOP);
-    const uint64_t begin = rig_ms();
     assert_int_equal(xr_future_wait(future, 60000, &err), XRAY_E_PEER);
-    assert_in_range(rig_ms() - begin, 2000, 30000);
-    rig_says(err.text, "method pass_time: hangs: no sign of life for ",
-             "its process is stopped", "\"forward of block 3\"", NULL);
+    const char *seconds = rig_after(err.text, "hangs: no sign of life for ");
+    assert_in_range(strtoul(seconds, NULL, 10), 3, 30);
+    rig_says(seconds, " s, its process is stopped (killed)",
+             "\"forward of block 3\"", NULL);
     assert_true(rig_gone(pid, 1000));
     xr_actors_free(actors);
     expect_nothing_left(fds);
@@ -109,28 +107,32 @@ static void long_methods_are_no_hang(void **state)
     xr_actors_free(actors);
 }
 
-/* Nor does a parent that was stopped together with all its processes. */
-static void absent_parent_blames_nobody(void **state)
+/* Nor does a parent that was stopped together with all its processes, or that
+ * has no limit of silence. */
+static void stopped_actors_may_be_waited_for(void **state)
 {
     (void)state;
-    const xr_actors_setup setup = { .actors = 1, .hang_ms = 2000 };
-    xr_err err = { "" };
-    xr_actors *actors = rig_actors(&setup);
-    xr_actor *actor = rig_spawn(actors, 0);
-    xr_future *future = NULL;
-    const struct timespec t = { 2, 500000000 };
-    send_signal(xr_actor_pid(actor), SIGSTOP);
-    RIG_OK(xr_actor_call(actor, "count", &err, &future, 0u, NULL));
-    /* The parent sees the last sign of life before the pause. */
-    assert_int_equal(xr_future_wait(future, 300, &err), XRAY_E_PEER);
-    (void)nanosleep(&t, NULL);
-    /* The gap counts as half a second of silence. */
-    assert_int_equal(xr_future_wait(future, 300, &err), XRAY_E_PEER);
-    rig_says(err.text, "method count: no answer within 0.3 s", NULL);
-    RIG_OK(xr_actors_check(actors, &err));
-    send_signal(xr_actor_pid(actor), SIGCONT);
-    RIG_OK(xr_future_wait(future, 30000, &err));
-    xr_actors_free(actors);
+    static const uint32_t limits[] = { 2000, UINT32_MAX };
+    for (size_t i = 0; i < 2; i++) {
+        const xr_actors_setup setup = { .actors = 1, .hang_ms = limits[i] };
+        /* It counts as half a second of silence. */
+        const struct timespec gap = { i ? 0 : 2, i ? 0 : 500000000 };
+        xr_err err = { "" };
+        xr_actors *actors = rig_actors(&setup);
+        xr_actor *actor = rig_spawn(actors, 0);
+        xr_future *future = NULL;
+        send_signal(xr_actor_pid(actor), SIGSTOP);
+        RIG_OK(xr_actor_call(actor, "count", &err, &future, 0u, NULL));
+        /* The parent sees the last sign of life before the gap. */
+        assert_int_equal(xr_future_wait(future, 100, &err), XRAY_E_PEER);
+        (void)nanosleep(&gap, NULL);
+        assert_int_equal(xr_future_wait(future, 100, &err), XRAY_E_PEER);
+        rig_says(err.text, "method count: no answer within 0.1 s", NULL);
+        RIG_OK(xr_actors_check(actors, &err));
+        send_signal(xr_actor_pid(actor), SIGCONT);
+        RIG_OK(xr_future_wait(future, 30000, &err));
+        xr_actors_free(actors);
+    }
 }
 
 static void exits_are_reported(void **state)
@@ -148,11 +150,9 @@ static void exits_are_reported(void **state)
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         xr_actors *actors = rig_actors(NULL);
         xr_actor *actor = rig_spawn(actors, 0);
-        const uint64_t begin = rig_ms();
         xray_status status =
             xr_actor_ask(actor, "die", 60000, &err, ends[i].how);
         assert_int_equal(status, XRAY_E_PEER);
-        assert_true(rig_ms() - begin < 4000);
         rig_says(err.text, ends[i].says, "in phase \"die\"", NULL);
         xr_actors_free(actors);
     }
@@ -582,7 +582,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed_actor_is_named),
         cmocka_unit_test(stopped_actor_is_killed),
         cmocka_unit_test(long_methods_are_no_hang),
-        cmocka_unit_test(absent_parent_blames_nobody),
+        cmocka_unit_test(stopped_actors_may_be_waited_for),
         cmocka_unit_test(exits_are_reported),
         cmocka_unit_test(actors_start_with_default_signals),
         cmocka_unit_test(one_loss_ends_all_waits),

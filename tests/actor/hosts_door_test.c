@@ -200,8 +200,10 @@ static void failed_launchers_are_reported(void **state)
     door_expect_loss(
         "did not start: its launcher was killed by signal 9 (Killed)");
     door.ops->destroy(door.self);
-    door_open("sh -c 'exec sleep 60 {host}'", 300);
+    /* One that has said something is not waited for. */
+    door_open("sh -c 'echo connecting to $0 >&2; exec sleep 60' {host}", 300);
     assert_int_equal(door_spawn("node-1"), XRAY_OK);
+    door_expect_loss("did not start within 0.3 s (killed)");
     door.ops->destroy(door.self);
     door_open("/no/such/launcher {host}", 60000);
     assert_int_equal(door_spawn("node-1"), XRAY_E_IO);
@@ -228,6 +230,40 @@ static void unknown_interfaces_are_refused(void **state)
                      XRAY_E_CONFIG);
     assert_string_equal(door.said,
                         "this host has no network interface \"nosuch0\"");
+}
+
+/* ---- a library that is missing ------------------------------------------- */
+
+static int lacks_tls;
+
+int __real_xr_tls_is_there(void);
+int __wrap_xr_tls_is_there(void);
+
+int __wrap_xr_tls_is_there(void)
+{
+    return !lacks_tls && __real_xr_tls_is_there();
+}
+
+/* Only who wants TLS needs it. */
+static void tls_needs_its_library(void **state)
+{
+    const xray_runtime_setup setup = { .header =
+                                           XRAY_HEADER(xray_runtime_setup),
+                                       .host = &door_host,
+                                       .actors = 1 };
+    (void)state;
+    for (uint32_t tls = 0; tls < 2; tls++) {
+        const xr_hosts_config config = { "lo", NULL, tls, 0 };
+        lacks_tls = 1;
+        xray_status status = door.ops->create(&setup, &config, &door.self);
+        lacks_tls = 0;
+        assert_int_equal(status, tls ? XRAY_E_UNSUPPORTED : XRAY_OK);
+        if (status == XRAY_OK)
+            door.ops->destroy(door.self);
+    }
+    door.self = NULL;
+    assert_string_equal(door.said,
+                        "[runtime] tls is true, but " XR_TLS_MISSING);
 }
 
 /* ---- addresses ------------------------------------------------------------
@@ -385,6 +421,7 @@ int main(void)
         CASE(damaged_frames_end_the_actor),
         cmocka_unit_test_teardown(failed_launchers_are_reported, door_end),
         cmocka_unit_test(unknown_interfaces_are_refused),
+        cmocka_unit_test(tls_needs_its_library),
         cmocka_unit_test(addresses_are_chosen_by_rule),
         cmocka_unit_test(connections_within_a_host_are_known),
     };

@@ -4,7 +4,9 @@
  * with their parent, with those that do not, and over TLS.
  */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 
 #include "tests/actor/hosts_rig.h"
 
@@ -238,6 +240,57 @@ static void ends_are_reported(void **state)
                 0);
 }
 
+/* Waits until all that a process sent before its end is here. */
+static void await_end(const xray_peer *peer)
+{
+    struct pollfd ready = { .fd = peer->conn.fd, .events = POLLRDHUP };
+    assert_int_equal(poll(&ready, 1, -1), 1);
+}
+
+/* Waits until a message of this size is here. */
+static void await_bytes(const xray_peer *peer, int size)
+{
+    int have = 0;
+    while (have < size)
+        assert_int_equal(ioctl(peer->conn.fd, FIONREAD, &have), 0);
+}
+
+/* What has arrived of several actors: they take turns, but the loss of one and
+ * what it sent before come first. */
+static void events_have_an_order(void **state)
+{
+    char text[200];
+    (void)state;
+    memset(text, 'A', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    await_both();
+    send_text(peers[0], text, NULL);
+    await_bytes(peers[0], sizeof(text));
+    send_text(peers[1], "B", NULL);
+    send_text(peers[1], "quit", NULL);
+    await_end(peers[1]);
+    expect_text(peers[1], "B");
+    assert_int_equal(ops->poll(self, 60000, &event), XRAY_OK);
+    assert_ptr_equal(event.peer, peers[1]);
+    assert_int_equal(event.kind, XRAY_RUNTIME_LOST);
+    expect_text(peers[0], text);
+    ops->kill(self, peers[1]);
+    peers[1] = spawn_program(argv_of_actor, 1);
+    await_both();
+    for (uint32_t i = 0; i < 2; i++) {
+        send_text(peers[i], "A", NULL);
+        send_text(peers[i], "B", NULL);
+        send_text(peers[i], "quit", NULL);
+    }
+    await_end(peers[0]);
+    await_end(peers[1]);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(ops->poll(self, 60000, &event), XRAY_OK);
+        assert_ptr_equal(event.peer, peers[i % 2]);
+        assert_string_equal(event.data, i < 2 ? "A" : "B");
+    }
+}
+
 static void silent_actors_are_killed(void **state)
 {
     static const char *const sleeps[] = { "/bin/sh", "-c", "exec sleep 60",
@@ -320,6 +373,7 @@ int main(int argc, char **argv)
         CASE(records_and_words_pass_a_busy_actor),
         CASE(each_actor_has_its_own_record),
         CASE(ends_are_reported),
+        CASE(events_have_an_order),
         cmocka_unit_test_setup_teardown(silent_actors_are_killed, count_files,
                                         end_actors),
     };

@@ -7,6 +7,7 @@
 #include "core/base/tls.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <time.h>
 
@@ -29,6 +30,29 @@ typedef struct rig {
     uint32_t reserved;
 } rig;
 
+/* What this program was started with, and the descriptors that it has now. */
+enum { FILES = 64 };
+static int was_open[FILES];
+
+/* True if programs that the actor starts would have a file of it. */
+static int shares_files(void)
+{
+    for (int fd = STDERR_FILENO + 1; fd < FILES; fd++) {
+        const int flags = fcntl(fd, F_GETFD);
+        if (flags >= 0 && !was_open[fd] && !(flags & FD_CLOEXEC))
+            return 1;
+    }
+    return 0;
+}
+
+static void note_open_files(const char *address)
+{
+    int own = -1; /* its connection */
+    (void)sscanf(address, "local:%d", &own);
+    for (int fd = 0; fd < FILES; fd++)
+        was_open[fd] = fd != own && fcntl(fd, F_GETFD) >= 0;
+}
+
 /* `text` "fail" fails, "sleep" takes long, "exit" ends the process. */
 static xray_status rig_create(const xr_actor_context *context, const char *text,
                               xr_err *err, void **out_self)
@@ -39,6 +63,8 @@ static xray_status rig_create(const xr_actor_context *context, const char *text,
         (void)sleep(60);
     if (!strcmp(text, "exit"))
         _exit(7);
+    if (shares_files())
+        return xr_fail(err, XRAY_E_BUG, "a program would have its files");
     rig *self = calloc(1, sizeof(*self));
     if (!self)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
@@ -291,6 +317,7 @@ int rig_child(int argc, char **argv, int *out_code)
     }
     if (argc != 3 || strcmp(argv[1], "--actor"))
         return 0;
+    note_open_files(argv[2]);
     const int hosts =
         strncmp(argv[2], "tcp:", 4) == 0 || strncmp(argv[2], "tls:", 4) == 0;
     xray_status status = xr_actor_serve(
@@ -351,6 +378,12 @@ void rig_says(const char *text, ...)
             fail_msg("\"%s\" does not say \"%s\"", text, part);
         }
     va_end(args);
+}
+
+const char *rig_after(const char *text, const char *part)
+{
+    rig_says(text, part, NULL);
+    return strstr(text, part) + strlen(part);
 }
 
 uint64_t rig_ms(void)

@@ -34,6 +34,8 @@ void rig_ok(xray_status status, const xr_err *err);
 #define RIG_OK(call) rig_ok((call), &err)
 /* Fails the test unless the text contains all of the arguments, up to NULL. */
 void rig_says(const char *text, ...);
+/* What follows a part that the text must contain. */
+const char *rig_after(const char *text, const char *part);
 
 uint64_t rig_ms(void);
 uint32_t rig_fds(void);  /* open in this process */

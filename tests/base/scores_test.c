@@ -4,13 +4,17 @@
  * done elsewhere arrive once, in their order, with what they say.
  */
 #include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
 #include <xray/infer.h>
 
 #include "core/base/json.h"
+#include "core/base/process.h"
 #include "core/base/scores.h"
 #include "tests/testing.h"
 
 enum { WAIT = 10 }; /* nanoseconds: what is there is there */
+static const uint64_t HOUR = UINT64_C(3600) * 1000000000;
 
 typedef struct told {
     char log[1024];
@@ -94,6 +98,40 @@ static void answers_arrive_once_in_their_order(void **state)
     put_json(&scores, 2, "1");
     xr_scores_close(&scores);
     assert_int_equal(t.lines, 0);
+}
+
+/* Begins once the test's own thread sleeps. */
+static void *put_two(void *ptr)
+{
+    while (xr_process_state((uint32_t)getpid()) != 'S')
+        (void)sched_yield();
+    put_json(ptr, 5, "1");
+    xr_scores_fail(ptr, 6, "no answer");
+    return NULL;
+}
+
+/* A wait ends with the first answer, and there is none for what is not
+ * outstanding: no hour passes here. */
+static void answers_are_awaited_while_some_are_outstanding(void **state)
+{
+    (void)state;
+    told t = { .lines = 0 };
+    const xray_host host = HOST(&t);
+    xray_score got = { .header = XRAY_HEADER(xray_score) };
+    pthread_t other;
+    xr_scores scores;
+    assert_int_equal(xr_scores_open(&scores, &host, 0, -2), 0);
+    assert_int_equal(xr_scores_poll(&scores, HOUR, &got), XRAY_END);
+    assert_int_equal(xr_scores_expect(&scores, 2), 0);
+    assert_int_equal(pthread_create(&other, NULL, put_two, &scores), 0);
+    for (uint64_t id = 5; id <= 6; id++) {
+        assert_int_equal(xr_scores_poll(&scores, HOUR, &got), XRAY_OK);
+        assert_int_equal(got.id, id);
+        assert_true(got.score == (id == 5 ? 1 : -2));
+    }
+    assert_int_equal(xr_scores_poll(&scores, HOUR, &got), XRAY_END);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    xr_scores_close(&scores);
 }
 
 /* Other finite numbers of an object are named values; the name "failed" is that
@@ -275,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_arrive_once_in_their_order),
+        cmocka_unit_test(answers_are_awaited_while_some_are_outstanding),
         cmocka_unit_test(numbers_beside_the_score_are_named_values),
         cmocka_unit_test(a_failure_ends_poll_with_its_reason),
         cmocka_unit_test(a_failure_may_have_a_score),

@@ -29,6 +29,21 @@ static int find_key(void *ctx, const char *identity, unsigned char *out)
 
 static int asked;
 
+/* errno of the next call that sends; 0: it is the system's. */
+static int next_reason;
+
+ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    if (!next_reason)
+        return __real_sendmsg(fd, message, flags);
+    errno = next_reason;
+    next_reason = 0;
+    return -1;
+}
+
 /* Connects both ends and goes on with their handshakes in turn. */
 static ends greet_each_other(const char *identity, int byte, uint64_t most)
 {
@@ -230,6 +245,29 @@ static void all_bytes_arrive_in_their_order(void **state)
     leave_ends(&e);
 }
 
+/* A call that did not come to send is made once more, and no byte is lost. */
+static void what_was_not_sent_is_owed(void **state)
+{
+    static const int reasons[] = { EAGAIN, EINTR };
+    (void)state;
+    ends e = greet_each_other("alice", 7, 4096);
+    for (size_t i = 0; i < 2; i++) {
+        char words[] = "one two three";
+        char got[32] = "";
+        const struct iovec piece = { words, sizeof words };
+        next_reason = reasons[i];
+        assert_int_equal(xr_tls_send(e.client, &piece, 1), sizeof words);
+        assert_int_equal(xr_tls_owes(e.client), 1);
+        assert_int_equal(xr_tls_recv(e.server, got, sizeof got), -1);
+        assert_int_equal(errno, EAGAIN);
+        assert_int_equal(xr_tls_flush(e.client), 0);
+        assert_int_equal(xr_tls_owes(e.client), 0);
+        assert_int_equal(xr_tls_recv(e.server, got, sizeof got), sizeof words);
+        assert_string_equal(got, words);
+    }
+    leave_ends(&e);
+}
+
 /* ---- ends ---------------------------------------------------------------- */
 
 static void changed_bytes_are_refused(void **state)
@@ -280,6 +318,7 @@ int main(void)
         cmocka_unit_test(a_guest_is_read_up_to_a_bound),
         cmocka_unit_test(what_waits_is_told),
         cmocka_unit_test(all_bytes_arrive_in_their_order),
+        cmocka_unit_test(what_was_not_sent_is_owed),
         cmocka_unit_test(changed_bytes_are_refused),
         cmocka_unit_test(a_lost_socket_is_told),
     };

@@ -351,6 +351,17 @@ static void longer_messages_than_there_are_end_their_line(void **state)
     }
 }
 
+/* Of a request that MPI cannot ask for nothing comes any more. */
+static void requests_that_fail_end_their_line(void **state)
+{
+    (void)state;
+    (void)setenv("PMI_RANK", "6", 1);
+    (void)setenv("FALSE_MPI_SIZE", "7", 1);
+    (void)setenv("FALSE_MPI_FAILS", "test", 1);
+    assert_int_equal(run_child("--before"), XRAY_OK);
+    expect_text("use -");
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--open") == 0)
@@ -377,6 +388,7 @@ int main(int argc, char **argv)
         CASE(instances_need_a_process_for_each_rank),
         CASE(ranks_of_another_world_are_refused),
         CASE(longer_messages_than_there_are_end_their_line),
+        CASE(requests_that_fail_end_their_line),
     };
     return cmocka_run_group_tests_name("mpi_comm.library", tests, scratch_make,
                                        scratch_drop);

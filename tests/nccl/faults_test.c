@@ -282,11 +282,39 @@ static void try_other_size(ranks_env *e)
     try_setup(e, setup, &parts_config, XRAY_E_RANGE, " are possible");
 }
 
+static void try_wrong_setups(ranks_env *e)
+{
+    static const char lacks[] = "the setup lacks a device, ranks or the gather";
+    const xray_comm_setup usual = ranks_setup(e, 300);
+    char words[80];
+    xray_comm_setup s = usual;
+    s.device = NULL;
+    try_setup(e, s, &parts_config, XRAY_E_ARG, lacks);
+    s = usual;
+    s.gather = NULL;
+    try_setup(e, s, &parts_config, XRAY_E_ARG, lacks);
+    s = usual;
+    s.rank = s.size;
+    try_setup(e, s, &parts_config, XRAY_E_ARG, lacks);
+    s.rank = s.size = 0;
+    try_setup(e, s, &parts_config, XRAY_E_ARG, lacks);
+    s = usual;
+    s.trace_stride = sizeof(*s.traces) - 1;
+    (void)snprintf(words, sizeof(words),
+                   "traces of %zu bytes, but %zu are needed",
+                   sizeof(*s.traces) - 1, sizeof(*s.traces));
+    try_setup(e, s, &parts_config, XRAY_E_ARG, words);
+    s = usual;
+    s.header.size = 8;
+    try_setup(e, s, &parts_config, XRAY_E_ABI, "");
+}
+
 static void fail_to_begin(ranks_env *e)
 {
     const nccl_config *usual = &parts_config;
     int mine = e->rank == 1;
     try_other_size(e);
+    try_wrong_setups(e);
     fake_fail(FAKE_INIT, mine ? 2 : 0);
     try_to_begin(
         e, usual, XRAY_E_PEER,

@@ -3,12 +3,18 @@
  * Proves which cause comm-nccl finds in the records of the other ranks, and
  * what it says of each: no rank runs, and no NCCL is there.
  */
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "plugins/comm-nccl/instance.h"
 #include "tests/testing.h"
 
+extern char **environ;
+
 #define RANKS 8
+#define SUM "all_reduce of 64 bytes in group 3"
 #define HOUR 3600000000000u /* ns */
 
 /* Rank 0, and what all have written. */
@@ -102,6 +108,46 @@ static void a_report_tells_of_every_rank(void **state)
         "rank 5 (pid 2000000005) is dead, in all_reduce of 64 bytes in group "
         "3; rank 6 (pid 2000000006) is dead, after all_gather of 64 bytes in "
         "group 3; rank 7 has ended its part");
+}
+
+static pid_t start_stopped_process(void)
+{
+    char name[] = "sleep";
+    char seconds[] = "100";
+    char *const argv[] = { name, seconds, NULL };
+    pid_t pid = 0;
+    int status = 0;
+    assert_int_equal(posix_spawnp(&pid, name, NULL, NULL, argv, environ), 0);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    return pid;
+}
+
+/* The number of a process of another host is that of another process here. */
+static void processes_of_this_host_are_looked_at(void **state)
+{
+    char want[400];
+    (void)state;
+    const pid_t pid = start_stopped_process();
+    rig.group.count = 5;
+    for (uint32_t r = 0; r < rig.group.count; r++)
+        set_state(r, 10, XRAY_COMM_ALL_REDUCE, NCCL_WAITS);
+    for (uint32_t r = 1; r < 3; r++) {
+        bury_process(r);
+        rig.peers[r + 2].pid = (uint32_t)pid;
+        rig.peers[r].near = rig.peers[r + 2].near = r == 1;
+    }
+    nccl_write_report(&rig.group, NULL, NCCL_LATE, NULL);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    drop_times(rig.group.text);
+    (void)snprintf(
+        want, sizeof(want),
+        "not all ranks arrived within 0.5 s: rank 0 waits in %s for  s; rank 1 "
+        "(pid 2000000001) is dead, in %s; rank 2 waits in %s for  s; rank 3 "
+        "(pid %d) is stopped, in %s; rank 4 waits in %s for  s",
+        SUM, SUM, SUM, (int)pid, SUM, SUM);
+    assert_string_equal(rig.group.text, want);
 }
 
 static void causes_are_told(void **state)
@@ -222,6 +268,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup(name, open_rig)
     const struct CMUnitTest tests[] = {
         CASE(a_report_tells_of_every_rank),
+        CASE(processes_of_this_host_are_looked_at),
         CASE(causes_are_told),
         CASE(causes_are_found_in_the_records),
         CASE(each_group_waits_for_those_who_have_left_it),

@@ -27,6 +27,7 @@
 static int connects;      /* attempts so far */
 static int refusals;      /* attempts that fail, alternating between the two: */
 static int reasons[2];    /* errnos */
+static int late_reason;   /* errno of an attempt that was in progress */
 static int bind_reason;   /* errno; 0: binding is possible */
 static int memory_reason; /* the same of shared memory */
 static int random_reason;
@@ -38,6 +39,8 @@ static _Thread_local uint64_t own_clock;
 
 int __real_connect(int fd, const struct sockaddr *to, socklen_t size);
 int __wrap_connect(int fd, const struct sockaddr *to, socklen_t size);
+int __real_getsockopt(int fd, int level, int name, void *out, socklen_t *size);
+int __wrap_getsockopt(int fd, int level, int name, void *out, socklen_t *size);
 int __real_bind(int fd, const struct sockaddr *to, socklen_t size);
 int __wrap_bind(int fd, const struct sockaddr *to, socklen_t size);
 int __real_memfd_create(const char *name, unsigned flags);
@@ -61,6 +64,14 @@ int __wrap_connect(int fd, const struct sockaddr *to, socklen_t size)
 {
     errno = reasons[connects++ % 2];
     return connects <= refusals ? -1 : __real_connect(fd, to, size);
+}
+
+int __wrap_getsockopt(int fd, int level, int name, void *out, socklen_t *size)
+{
+    int bad = __real_getsockopt(fd, level, name, out, size);
+    if (level == SOL_SOCKET && name == SO_ERROR && late_reason)
+        memcpy(out, &late_reason, sizeof(late_reason));
+    return bad;
 }
 
 int __wrap_bind(int fd, const struct sockaddr *to, socklen_t size)
@@ -177,6 +188,7 @@ static xray_status create_second(ranks_env *e, const char *interface,
     *out_self = NULL;
     xray_status status = e->comm->create(&setup, &config, out_self);
     refusals = bind_reason = memory_reason = random_reason = search_reason = 0;
+    late_reason = 0;
     ranks_meet(e);
     return status;
 }
@@ -289,20 +301,49 @@ static void have_no_address(ranks_env *e)
     CHECK(e, ranks_said(e, " on alpha)"));
 }
 
-/* Rank 1 is refused at once, and the others learn its reason although rank 0
- * only knows that it did not come. */
-static void be_refused(ranks_env *e)
+/* Each attempt of rank 1 fails, at once or after a while, and the others learn
+ * its reason although rank 0 only knows that it did not come. */
+static void fail_to_connect(ranks_env *e, int reason, int late,
+                            const char *words)
 {
     connects = 0;
     hurry = 1;
     if (e->rank) {
         refusals = INT32_MAX;
-        reasons[0] = reasons[1] = ECONNREFUSED;
+        reasons[0] = reasons[1] = late ? EINPROGRESS : reason;
+        late_reason = late ? reason : 0;
     }
     expect_refusal(e, "", "rank 0 at 127.0.0.1:");
     CHECK(e, ranks_said(e, "rank 1 (pid "));
-    CHECK(e, ranks_said(e, " cannot be reached: Connection refused"));
+    CHECK(e, ranks_said(e, words));
+}
+
+static void be_refused(ranks_env *e)
+{
+    fail_to_connect(e, ECONNREFUSED, 0,
+                    " cannot be reached: Connection refused");
     CHECK(e, connects == (int)e->rank);
+}
+
+static void be_refused_later(ranks_env *e)
+{
+    fail_to_connect(e, ECONNREFUSED, 1,
+                    " cannot be reached: Connection refused");
+    CHECK(e, connects == (int)e->rank);
+}
+
+/* There is never a way: the rank gives up in time. */
+static void find_no_way(ranks_env *e)
+{
+    fail_to_connect(e, ENETUNREACH, 0,
+                    " cannot be reached: Network is unreachable");
+    CHECK(e, !e->rank || connects > 2);
+}
+
+static void find_no_way_later(ranks_env *e)
+{
+    fail_to_connect(e, EHOSTUNREACH, 1, " cannot be reached: No route to host");
+    CHECK(e, !e->rank || connects > 2);
 }
 
 /* The host of rank 0 takes the line, but the rank does not answer. */
@@ -312,20 +353,6 @@ static void have_no_answer(ranks_env *e)
     comes_late = e->rank == 0;
     expect_refusal(e, "", "rank 0 at 127.0.0.1:");
     CHECK(e, ranks_said(e, " cannot be reached: Connection timed out"));
-}
-
-/* There is never a way: the rank gives up in time. */
-static void find_no_way(ranks_env *e)
-{
-    connects = 0;
-    hurry = 1;
-    if (e->rank) {
-        refusals = INT32_MAX;
-        reasons[0] = reasons[1] = ENETUNREACH;
-    }
-    expect_refusal(e, "", "rank 0 at 127.0.0.1:");
-    CHECK(e, ranks_said(e, " cannot be reached: Network is unreachable"));
-    CHECK(e, !e->rank || connects > 2);
 }
 
 static void find_the_way_late(ranks_env *e)
@@ -377,8 +404,10 @@ const scenario ranks_scenarios[] = {
     { "random", find_no_randomness, 60000 },
     { "loopback", have_no_address, 60000 },
     { "refused", be_refused, 60000 },
+    { "refused_later", be_refused_later, 60000 },
     { "no_answer", have_no_answer, 60000 },
     { "no_way", find_no_way, 60000 },
+    { "no_way_later", find_no_way_later, 60000 },
     { "late", find_the_way_late, 60000 },
     { "memory", share_no_memory, 60000 },
     { "search", search_in_vain, 60000 },
@@ -409,9 +438,10 @@ static void ranks_connect_over_ipv6(void **state)
 
 static void failures_are_told_with_rank_and_reason(void **state)
 {
-    static const char *const all[] = { "interface", "port",     "device",
-                                       "random",    "loopback", "refused",
-                                       "no_answer", "no_way" };
+    static const char *const all[] = { "interface",     "port",      "device",
+                                       "random",        "loopback",  "refused",
+                                       "refused_later", "no_answer", "no_way",
+                                       "no_way_later" };
     (void)state;
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         ranks_run(all[i], 2, NULL);

@@ -170,6 +170,24 @@ static void bytes_arrive_in_order_however_they_are_cut(void **state)
     assert_true(read > 8 * RING);
 }
 
+/* What a rank wrote before it ended is read first. */
+static void the_end_of_a_line_is_behind_its_last_byte(void **state)
+{
+    static mesh_peer peer;
+    const struct iovec part = { rig.bytes, 3 };
+    int reason = 5;
+    (void)state;
+    peer = (mesh_peer){ .line = &rig.reader };
+    assert_int_equal(tcp_transport.receive(&peer, &part, 1, &reason), 0);
+    assert_int_equal(reason, 0);
+    assert_int_equal(write_bytes(5), 5);
+    rig.reader.hung = 1;
+    assert_int_equal(tcp_transport.receive(&peer, &part, 1, &reason), 3);
+    assert_int_equal(tcp_transport.receive(&peer, &part, 1, &reason), 2);
+    assert_int_equal(tcp_transport.receive(&peer, &part, 1, &reason), -1);
+    assert_int_equal(reason, 0);
+}
+
 /* Of a line with a ring only bells come, and its end. */
 static void what_wakes_a_rank_is_told_apart(void **state)
 {
@@ -182,12 +200,21 @@ static void what_wakes_a_rank_is_told_apart(void **state)
     tcp_ring_wake(&peer);
     assert_int_equal(count_bells(&rig.reader), 0);
     assert_true(!peer.deaf && !peer.fate && !rig.reader.hung);
+    peer.fate = MESH_LEFT; /* known before, and the first cause */
+    assert_int_equal(send(rig.writer.calls, "x", 1, MSG_NOSIGNAL), 1);
+    tcp_ring_wake(&peer);
+    assert_true(peer.deaf == 2 && peer.fate == MESH_LEFT);
+    peer = (mesh_peer){ .line = &rig.reader };
     assert_int_equal(send(rig.writer.calls, "x", 1, MSG_NOSIGNAL), 1);
     tcp_ring_wake(&peer);
     assert_true(peer.deaf == 2 && peer.fate == MESH_GARBLED);
     assert_false(rig.reader.hung);
-    peer = (mesh_peer){ .line = &rig.reader };
     (void)shutdown(rig.writer.calls, SHUT_RDWR);
+    tcp_ring_wake(&peer); /* nothing better is known of it by its end */
+    assert_true(rig.reader.hung && peer.deaf == 2);
+    assert_int_equal(peer.fate, MESH_GARBLED);
+    peer = (mesh_peer){ .line = &rig.reader };
+    rig.reader.hung = 0;
     tcp_ring_wake(&peer);
     assert_true(rig.reader.hung && peer.deaf == 1 && !peer.fate);
 }
@@ -200,6 +227,7 @@ int main(void)
         CASE(a_writer_that_sleeps_is_woken_when_half_is_free),
         CASE(who_does_not_sleep_is_not_woken),
         CASE(bytes_arrive_in_order_however_they_are_cut),
+        CASE(the_end_of_a_line_is_behind_its_last_byte),
         CASE(what_wakes_a_rank_is_told_apart),
     };
     return cmocka_run_group_tests_name("tcp.ring", tests, NULL, NULL);
