@@ -368,6 +368,10 @@ static void each_rank_has_its_file(void **state)
     stage *s = *state;
     xr_err err = { "" };
     char path[112];
+    static char older[4096]; /* longer than what replaces it */
+    memset(older, 'x', sizeof(older));
+    assert_int_equal(xr_file_write(s->path, older, sizeof(older), &err),
+                     XRAY_OK);
     for (uint32_t rank = 0; rank < 2; rank++) {
         xm_trace *trace = NULL;
         assert_int_equal(xm_trace_open(s->path, rank, "test", &err, &trace),
