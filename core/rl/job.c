@@ -267,10 +267,6 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     job->metrics = xr_metrics_new();
     if (!job->metrics)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
-    const xr_data_section *data = &job->run->ini.data;
-    xr_run_set_workloads(
-        job->run, (uint64_t)plan->micro_tokens(&job->run->ini),
-        (uint64_t)(data->max_prompt_length + data->max_response_length), 0);
     xray_status status = start_job(job, plan, err);
     if (status != XRAY_OK)
         xr_run_locate(job->run, err);
