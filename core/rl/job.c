@@ -260,10 +260,8 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         return XRAY_E_CONFIG;
     job->run->restarts = args->restarts;
     xr_run_say_found(job->run);
-    if (args->resume_from) {
-        job->run->ini.trainer.resume_mode = "resume_path";
+    if (args->resume_from) /* whatever resume_mode is */
         job->run->ini.trainer.resume_from_path = args->resume_from;
-    }
     job->metrics = xr_metrics_new();
     if (!job->metrics)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
