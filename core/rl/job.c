@@ -98,17 +98,15 @@ static void announce_rows(const xr_job *job)
     xr_monitor_say(job->monitor, line);
 }
 
-/* Only a run that begins has new value heads; a checkpoint holds its own. */
-static void announce_new_heads(const xr_job *job)
+/* Only a run that begins has a new value head; a checkpoint holds its own. An
+ * algorithm needs one at most, so this is a single line. */
+static void announce_new_head(const xr_job *job)
 {
     xr_str text = { 0 };
     xr_run_report_new_heads(job->run, &text);
-    char *line = text.data;
-    for (char *end = line ? strchr(line, '\n') : NULL; end;
-         end = strchr(line, '\n')) {
-        *end = '\0';
-        xr_monitor_say(job->monitor, line);
-        line = end + 1;
+    if (text.size) {
+        text.data[strcspn(text.data, "\n")] = '\0';
+        xr_monitor_say(job->monitor, text.data);
     }
     xr_str_free(&text);
 }
@@ -117,7 +115,7 @@ static xray_status resume_from_checkpoint(xr_job *job, xr_err *err)
 {
     char line[XR_PATH_CAP + 64];
     if (!*job->resumed_from) {
-        announce_new_heads(job);
+        announce_new_head(job);
         return XRAY_OK;
     }
     xray_status status = xr_checkpoint_restore(job->roles, job->resumed_from,
@@ -260,17 +258,11 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         return XRAY_E_CONFIG;
     job->run->restarts = args->restarts;
     xr_run_say_found(job->run);
-    if (args->resume_from) {
-        job->run->ini.trainer.resume_mode = "resume_path";
+    if (args->resume_from) /* whatever resume_mode is */
         job->run->ini.trainer.resume_from_path = args->resume_from;
-    }
     job->metrics = xr_metrics_new();
     if (!job->metrics)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
-    const xr_data_section *data = &job->run->ini.data;
-    xr_run_set_workloads(
-        job->run, (uint64_t)plan->micro_tokens(&job->run->ini),
-        (uint64_t)(data->max_prompt_length + data->max_response_length), 0);
     xray_status status = start_job(job, plan, err);
     if (status != XRAY_OK)
         xr_run_locate(job->run, err);

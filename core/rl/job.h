@@ -68,8 +68,6 @@ typedef struct xr_job_plan {
     int64_t (*batch)(const xr_run_config *ini);
     /* Steps of the job; 0: as many as total_epochs take. */
     int64_t (*steps)(const xr_run_config *ini);
-    /* Tokens per micro-batch. */
-    int64_t (*micro_tokens)(const xr_run_config *ini);
     const char *const *watch; /* metrics to show; ends with NULL */
 } xr_job_plan;
 

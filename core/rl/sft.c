@@ -39,11 +39,6 @@ static int64_t sft_steps(const xr_run_config *ini)
     return ini->sft.total_steps;
 }
 
-static int64_t sft_micro_tokens(const xr_run_config *ini)
-{
-    return ini->sft.max_token_len;
-}
-
 static xray_status fill_sft_batch(tuner *t, xr_err *err)
 {
     const xr_sft_section *sft = &t->job.run->ini.sft;
@@ -191,7 +186,6 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
         .data_kind = XR_DATA_SFT,
         .batch = sft_batch,
         .steps = sft_steps,
-        .micro_tokens = sft_micro_tokens,
         .watch = watched_metrics,
     };
     /* Engine and rewards are needed for validation only. */

@@ -46,18 +46,12 @@ static int64_t train_steps(const xr_run_config *ini)
     return ini->trainer.total_training_steps;
 }
 
-static int64_t train_micro_tokens(const xr_run_config *ini)
-{
-    return ini->actor.ppo_max_token_len_per_gpu;
-}
-
 static const xr_job_plan train_plan = {
     .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER | XR_WITH_ALGO |
             XR_WITH_REWARD | XR_WITH_TOKENIZER | XR_WITH_TRACKER,
     .data_kind = XR_DATA_PROMPTS,
     .batch = train_batch,
     .steps = train_steps,
-    .micro_tokens = train_micro_tokens,
     .watch = watched_metrics,
 };
 

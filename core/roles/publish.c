@@ -374,10 +374,6 @@ static xray_status send_export_parts(const xr_roles *roles, xr_transfer *t,
             break;
         if (next != XRAY_OK)
             status = xr_host_error(train->part->host, next, "export_next", err);
-        else if (!part)
-            status = xr_fail(err, XRAY_E_BUG,
-                             "%s: export_next gave neither a part nor an error",
-                             train->part->instance);
         else
             status = xr_check_weights_table(train->part, part, err);
         if (status == XRAY_OK)

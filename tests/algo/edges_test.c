@@ -360,6 +360,16 @@ static void rows_with_a_nan_are_named(void **state)
                         "prepare: row 1000: its advantage is beyond the range "
                         "of a float");
     rig_close(&r);
+    for (int sign = -1; sign <= 1; sign += 2) { /* only the sum is too large */
+        rig_open(&r, RIG_KEYS("preset", "reinforce_plus_plus"));
+        rig_batch_init(&b);
+        (void)rig_row(&b, 1, 2, 0, (float)sign * 3e38f);
+        b.reward[1] = b.reward[2];
+        assert_int_equal(rig_prepare(&r, &b), XRAY_E_NUMERIC);
+        assert_string_equal(r.host.reason,
+                            "prepare: row 1000: its advantage is not finite");
+        rig_close(&r);
+    }
 }
 
 /* Arrays that a rule reads must exist in every call that reads them. */

@@ -335,6 +335,37 @@ static void clip_ratio_moves_both_bounds(void **state)
     rig_close(&r);
 }
 
+/* Where clip_cov may pick every token, it picks those of the loss that the clip
+ * leaves alone and whose covariance is within its bounds. */
+static void clip_cov_leaves_out_what_is_clipped(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    unsigned char marks[RIG_TOKENS];
+    uint32_t clipped = 0;
+    uint32_t picked = 0;
+    rig_batch_init(&b);
+    for (int i = 0; i < 12; i++)
+        (void)rig_row(&b, 1 + i % 3, (7 * i) % 11, i / 4, 0);
+    rig_fill(&b, 3);
+    b.mask[b.row_start[2] + 4] = 0;
+    rig_open(&r, RIG_KEYS("preset", "clip_cov", "clip_cov_ratio", "1",
+                          "clip_cov_lb", "-1000", "clip_cov_ub", "1000",
+                          "clip_ratio_low", "0.2", "clip_ratio_high", "0.3"));
+    (void)rig_marks(&r, &b, marks);
+    for (uint32_t i = 0; i < b.b.tokens; i++) {
+        double a = (double)b.advantage[i];
+        double ratio = exp((double)b.logp[i] - (double)b.old_logp[i]);
+        int cut = a > 0 ? ratio > 1.3 : a < 0 && ratio < 0.8;
+        assert_int_equal(marks[i], b.mask[i] != 0 && !cut);
+        clipped += b.mask[i] != 0 && cut;
+        picked += marks[i];
+    }
+    assert_true(clipped > 3 && picked > 3);
+    rig_close(&r);
+}
+
 static void lacking_inputs_are_refused(void **state)
 {
     (void)state;
@@ -362,6 +393,7 @@ int main(void)
         cmocka_unit_test(rows_without_tokens_have_no_loss),
         cmocka_unit_test(the_first_update_is_on_policy),
         cmocka_unit_test(clip_ratio_moves_both_bounds),
+        cmocka_unit_test(clip_cov_leaves_out_what_is_clipped),
         cmocka_unit_test(lacking_inputs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

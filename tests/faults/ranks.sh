@@ -49,8 +49,10 @@ kill -9 "$pid"
 wait "$run" || true
 gone
 
-# In the middle of a call: the run restarts from the last checkpoint by itself.
+# In the middle of a call: the run restarts from the last checkpoint by itself, also one
+# that began anew.
 restart="--set trainer.total_training_steps=8 --set trainer.save_freq=3 --set run.max_restarts=1 --set run.infer=sick"
+restart="$restart --set trainer.resume_mode=disable"
 # shellcheck disable=SC2086
 SICK=infer-wait SICK_AT=36 SICK_FLAG=$work/again.flag held again $restart
 hit KILL

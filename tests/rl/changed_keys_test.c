@@ -153,18 +153,19 @@ static void equal_values_are_no_change(void **state)
     }
 }
 
-/* New keys, removed keys, a removed section; values as an INI has them. */
+/* Changed keys, new keys, removed keys, a removed section; values as an INI has
+ * them. */
 static void added_and_removed_keys_are_reported(void **state)
 {
     (void)state;
-    compare_inis(
-        "[a]\nb = 1\nnew = \" two\"\n[data]\nshuffle = true\n",
-        "[a]\nb = 1\nold = 3\n[gone]\nc = 1\nd = 2\n[reward.x]\ne = 1\n"
-        "f = 2\n[run]\nseed = 4\nlog = info\n",
-        NULL, NULL);
+    compare_inis("[a]\nb = \" 2\"\nnew = \" two\"\n[data]\nshuffle = true\n",
+                 "[a]\nb = \"1 \"\nold = \" 3\"\n[gone]\nc = 1\nd = 2\n"
+                 "[reward.x]\ne = 1\nf = 2\n[run]\nseed = 4\nlog = info\n",
+                 NULL, NULL);
     expect_lines(&changes.harmless,
+                 "now.ini:2: [a] b is \" 2\", was \"1 \" in c\n"
                  "now.ini:3: [a] new is \" two\", was not set in c\n"
-                 "[a] old is not set, was 3 in c\n"
+                 "[a] old is not set, was \" 3\" in c\n"
                  "[gone] is not read, was in c\n");
     expect_lines(&changes.meaning,
                  "now.ini:5: [data] shuffle is true, was not set in c\n"

@@ -129,8 +129,7 @@ static const xray_device_ops device_ops = { .header =
                                             .memory = device_memory,
                                             .reserve = device_reserve };
 
-/* 64-bit words of a rank's trace in a runtime that records more than the comm
- * knows. */
+/* 64-bit words of a rank's trace, more than the comm knows. */
 #define RECORD_WORDS 9
 
 static xray_status comm_create(const xray_comm_setup *setup, const void *config,
@@ -230,15 +229,9 @@ static const xray_weights *train_weights(void *self)
     return &table;
 }
 
-static xray_status train_offload(void *self, uint32_t tag)
+static xray_status train_move(void *self, uint32_t tag)
 {
-    note_call("offload %u of %d; ", tag, (int)((char *)self - models));
-    return XRAY_OK;
-}
-
-static xray_status train_onload(void *self, uint32_t tag)
-{
-    note_call("onload %u of %d; ", tag, (int)((char *)self - models));
+    note_call("move %u of %d; ", tag, (int)((char *)self - models));
     return XRAY_OK;
 }
 
@@ -247,8 +240,8 @@ static const xray_train_ops train_ops = { .header = XRAY_HEADER(xray_train_ops),
                                           .create = train_create,
                                           .destroy = train_destroy,
                                           .weights = train_weights,
-                                          .offload = train_offload,
-                                          .onload = train_onload };
+                                          .offload = train_move,
+                                          .onload = train_move };
 
 static xray_status infer_create(const xray_setup *setup, const void *config,
                                 const xray_workload *load, void **out)
@@ -277,10 +270,16 @@ static xray_status infer_update(void *self, const xray_weights *from,
 }
 
 static xray_infer_ops infer_ops;
-static const xray_component train_component = { .name = "fake",
-                                                .numerics = "one/0" };
-static const xray_component infer_component = { .name = "fake",
-                                                .numerics = "one/0" };
+
+static void reward_destroy(void *self)
+{
+    note_call("no reward %d; ", (int)((float *)self - numbers));
+}
+
+static const xray_reward_ops reward_ops = { .header =
+                                                XRAY_HEADER(xray_reward_ops),
+                                            .destroy = reward_destroy };
+static const xray_component fakes = { .name = "fake", .numerics = "one/0" };
 
 /* ---- a run of four ranks ------------------------------------------------ */
 
@@ -297,9 +296,6 @@ static int begin_test(void **state)
 {
     (void)state;
     memset(&fake, 0, sizeof(fake));
-    group_count = 0;
-    err.text[0] = '\0';
-    tensor.extent[0] = 4;
     infer_ops = (xray_infer_ops){ .header = XRAY_HEADER(xray_infer_ops),
                                   .plan = model_plan,
                                   .create = infer_create,
@@ -310,11 +306,10 @@ static int begin_test(void **state)
                                  .runtime = "auto",
                                  .comm_timeout = 1500000000 } };
     run.config = xr_config_new();
-    assert_non_null(run.config);
     put_part(&run.device, NULL, &device_ops, "device.fake");
     put_part(&run.comm, NULL, &comm_ops, "comm.fake");
-    put_part(&run.train, &train_component, &train_ops, "train.fake");
-    put_part(&run.infer, &infer_component, &infer_ops, "infer.fake");
+    put_part(&run.train, &fakes, &train_ops, "train.fake");
+    put_part(&run.infer, &fakes, &infer_ops, "infer.fake");
     run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
     run.actor.load.trainable = run.critic.load.trainable = 1;
     run.actor.load.trainable_from_layer = 2;
@@ -395,12 +390,17 @@ static xr_placement place_all(const xr_ranks *ranks)
                            .rollout = *ranks };
 }
 
+static const xr_ranks one = { 1, { 0 } };
+
 static void a_single_rank_needs_no_communicator(void **state)
 {
-    const xr_ranks one = { 1, { 0 } };
     (void)state;
     run.placement = place_all(&one);
+    run.reward_count = 2;
+    run.rewards[0].ops = run.rewards[1].ops = &reward_ops;
     assert_int_equal(start_rank(0), XRAY_OK);
+    roles->rewards[0].self = &numbers[0];
+    roles->rewards[1].self = &numbers[1];
     expect_log("device 5; scratch 7 7 7 7; model 1 trains 1 from 2, rank 0 of "
                "1, group 0; "
                "model 2 trains 0 from 0, rank 0 of 1, group 0; "
@@ -408,7 +408,8 @@ static void a_single_rank_needs_no_communicator(void **state)
                "engine 4, rank 0 of 1; version 41; ");
     xr_roles_free(roles);
     roles = NULL;
-    expect_log("no engine; no model 3; no model 2; no model 1; no device; ");
+    expect_log("no reward 0; no reward 1; no engine; no model 3; no model 2; "
+               "no model 1; no device; ");
 }
 
 /* An engine shares complete weights of a policy on the same ranks, if the user
@@ -438,17 +439,16 @@ static void engines_share_weights_where_they_can(void **state)
 /* The first model makes way while the others are created. */
 static void memory_is_given_back_before_the_next_model(void **state)
 {
-    const xr_ranks one = { 1, { 0 } };
     (void)state;
     run.needs = XRAY_NEED_REFERENCE;
     run.placement = place_all(&one);
     run.ini.actor.optimizer_offload = 1;
     assert_int_equal(start_rank(0), XRAY_OK);
-    const char *away = strstr(fake.log, "offload");
-    const char *next = strstr(fake.log, "model 2");
-    assert_non_null(away);
-    assert_non_null(next);
-    assert_true(away < next);
+    const char *away = strstr(fake.log, "move");
+    assert_true(away && away < strstr(fake.log, "model 2"));
+    run.ini.rollout.free_cache_engine = 1; /* which needs `sleep` */
+    assert_int_equal(start_rank(0), XRAY_E_CONFIG);
+    assert_non_null(strstr(err.text, "infer.fake cannot give memory back"));
 }
 
 /* ---- failures ----------------------------------------------------------- */

@@ -270,6 +270,7 @@ static xray_status save_model(void *self, const char *dir)
     return XRAY_OK;
 }
 
+static const char *const watch[] = { "score", NULL };
 static char steps_dir[256];
 static char steps_model[256];
 
@@ -280,7 +281,6 @@ static xr_job begin_steps(int64_t save_freq, xr_run_result *result)
     static const xray_train_ops ops = { .header = XRAY_HEADER(xray_train_ops),
                                         .save = save_model };
     static const char *const loggers[] = { "jsonl" };
-    static const char *const watch[] = { "score", NULL };
     static const xr_run_args args;
     xr_err err = { "" };
     char file[300];
@@ -315,6 +315,15 @@ static xr_job begin_steps(int64_t save_freq, xr_run_result *result)
     assert_int_equal(xr_monitor_open(file, -1, 0, watch, &err, &job.monitor),
                      XRAY_OK);
     return job;
+}
+
+static void end_steps(xr_job *job)
+{
+    xr_monitor_close(job->monitor);
+    xr_metrics_free(job->metrics);
+    xr_sample_texts_free(&job->trackers.texts);
+    free(job->curve);
+    xr_config_free(run.config);
 }
 
 /* Expects the content of a saved step, and that ending the step again writes no
@@ -414,11 +423,7 @@ static void expect_steps(int64_t save_freq, int forced, const char *saved)
     assert_int_equal(xr_job_step_done(&job, 0, &err), XRAY_OK);
     assert_int_equal(job.curve_count, 5); /* a step without a score has none */
     assert_true(job.curve[0] == 0 && job.curve[5] == 5);
-    xr_monitor_close(job.monitor);
-    xr_metrics_free(job.metrics);
-    xr_sample_texts_free(&job.trackers.texts);
-    free(job.curve);
-    xr_config_free(run.config);
+    end_steps(&job);
 }
 
 static void steps_are_reported_and_saved(void **state)
@@ -428,6 +433,27 @@ static void steps_are_reported_and_saved(void **state)
     expect_steps(-1, 0, "");
     expect_steps(2, 0, "0 2 4 6 ");
     expect_steps(4, 1, "0 4 6 ");
+}
+
+/* A checkpoint follows the line of its step, and tells how many there are. */
+static void a_step_whose_line_is_lost_is_not_saved(void **state)
+{
+    (void)state;
+    xr_run_result result = { .steps = 0 };
+    xr_err err = { "" };
+    xr_job job = begin_steps(1, &result);
+    xr_monitor_close(job.monitor);
+    assert_int_equal(
+        xr_monitor_open("/dev/full", -1, 0, watch, &err, &job.monitor),
+        XRAY_OK);
+    job.progress.step = 1;
+    xr_metrics_put(job.metrics, "score", 1);
+    assert_int_equal(xr_job_step_done(&job, 1, &err), XRAY_E_IO);
+    assert_non_null(strstr(err.text, "/dev/full"));
+    assert_false(xr_path_exists(scratch_path("steps/global_step_1")));
+    assert_true(job.saved_step == UINT64_MAX);
+    assert_string_equal(result.checkpoint, "");
+    end_steps(&job);
 }
 
 static void the_stop_flag_is_read(void **state)
@@ -516,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_job_locks_its_folders),
         cmocka_unit_test(one_folder_is_locked_once),
         cmocka_unit_test(steps_are_reported_and_saved),
+        cmocka_unit_test(a_step_whose_line_is_lost_is_not_saved),
         cmocka_unit_test(the_stop_flag_is_read),
         cmocka_unit_test(the_report_tells_the_results),
     };

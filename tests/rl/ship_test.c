@@ -27,6 +27,7 @@ static struct {
     uint32_t apart;     /* 1: the region is not memory of the device */
     uint32_t begun;     /* exports that were not ended */
     uint32_t part;      /* next part of an export */
+    uint32_t none;      /* 1: the second part of an export is NULL */
     xray_status next;   /* status of the second part of an export */
     uint32_t sums;      /* checksums so far */
     uint32_t cancel_at; /* the checksum during which the run is canceled */
@@ -133,7 +134,7 @@ static xray_status export_next(void *self, const xray_weights **out)
     part = table;
     part.tensors = &tensors[fake.part++];
     part.tensor_count = 1;
-    *out = &part;
+    *out = fake.none && fake.part == 2 ? NULL : &part;
     return XRAY_OK;
 }
 
@@ -332,6 +333,38 @@ static void a_region_has_its_size(void **state)
     assert_int_equal(fake.part, 3);
 }
 
+/* Each element comes from one rank: from the first one where an export or a
+ * complete table has all of them, else from the first replica. The others need
+ * no room. */
+static void each_element_comes_from_one_rank(void **state)
+{
+    static const struct {
+        int exports;
+        int shards;
+        uint32_t width;
+        const char *writes; /* by rank */
+    } cases[] = {
+        { 0, 0, 1, "1000" }, { 0, 0, 2, "1000" }, { 0, 1, 1, "1111" },
+        { 0, 1, 2, "1100" }, { 0, 1, 4, "1111" }, { 1, 0, 1, "1000" },
+        { 1, 1, 1, "1000" }, { 1, 1, 2, "1000" },
+    };
+    (void)state;
+    const uint64_t all = xr_ship_bytes(&roles);
+    run.placement.actor = (xr_ranks){ 4, { 0, 1, 2, 3 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        run.train.ops = cases[i].exports ? &exports : &whole;
+        run.layouts[XRAY_ROLE_ACTOR] = (xr_layout){ .width = cases[i].width };
+        tensors[1].extent[0] = cases[i].shards ? 1 : 3; /* rows of 20 bytes */
+        for (roles.rank = 0; roles.rank < 4; roles.rank++) {
+            const uint64_t bytes = xr_ship_bytes(&roles);
+            if (cases[i].writes[roles.rank] == '1')
+                assert_int_equal(bytes, all);
+            else
+                assert_int_equal(bytes, 0);
+        }
+    }
+}
+
 /* ---- transfers that are canceled ---------------------------------------- */
 
 static xray_status publish_here(uint64_t size, xr_err *err)
@@ -407,6 +440,14 @@ static void exports_must_match_the_published_table(void **state)
     fake.next = XRAY_E_IO;
     assert_int_equal(write_to(size, &err), XRAY_E_IO);
     assert_non_null(strstr(err.text, "train.fake: export"));
+    fake.next = XRAY_OK;
+    fake.none = 1;
+    for (int here = 0; here < 2; here++) {
+        err.text[0] = '\0';
+        assert_int_equal(here ? xr_publish(&roles, &err) : write_to(size, &err),
+                         XRAY_E_BUG);
+        assert_string_equal(err.text, "train.fake gave no table of weights");
+    }
 }
 
 static void failures_of_a_device_are_passed_on(void **state)
@@ -482,6 +523,14 @@ static void regions_are_not_trusted(void **state)
         assert_int_equal(read_from(size, &err), XRAY_E_BUG);
         assert_string_equal(err.text, broken[i].says);
     }
+    /* The box is moved to where one line is left, and it takes two. */
+    const uint64_t near = size - LINE;
+    const uint64_t all = 2 * LINE;
+    assert_int_equal(write_to(size, &err), XRAY_OK);
+    memcpy(box + 296, &near, sizeof(near));
+    memcpy(box + 304, &all, sizeof(all));
+    assert_int_equal(read_from(size, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "a tensor lies outside of its region");
     assert_int_equal(write_to(size, &err), XRAY_OK);
     box[304]--;
     assert_int_equal(read_from(size, &err), XRAY_E_BUG);
@@ -519,6 +568,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_region_has_its_size),
+        CASE(each_element_comes_from_one_rank),
         CASE(canceled_transfers_end_with_a_tensor),
         CASE(shards_need_an_export),
         CASE(exports_must_match_the_published_table),

@@ -26,7 +26,7 @@ static xray_status ask_plan(rig *r, const model *m, const engine_size *size,
 {
     xray_model about = { .header = XRAY_HEADER(xray_model),
                          .config_json = m->json,
-                         .dtype = XRAY_F32 };
+                         .dtype = m->dtype ? m->dtype : XRAY_F32 };
     xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
     xray_workload own = *load;
     own.header = (xray_header)XRAY_HEADER(xray_workload);
@@ -109,6 +109,51 @@ static void plan_is_what_is_taken(void **state)
     for (int which = 0; which < MODEL_COUNT; which++)
         for (int i = 0; i < 4; i++)
             check_plan(which, &sizes[i]);
+}
+
+/* The bits depend on the type of activations, on whether weights are rounded,
+ * and on whether ranks share KV heads, of which the model has two. */
+static void numerics_name_what_changes_bits(void **state)
+{
+    static const struct {
+        uint32_t dtype;
+        int64_t weights;
+        uint32_t ranks;
+        const char *numerics;
+    } cases[] = {
+        { XRAY_F32, XM_ENGINE_WEIGHTS_AUTO, 1, NULL },
+        { XRAY_F32, XM_ENGINE_WEIGHTS_AUTO, 2, NULL },
+        { XRAY_F32, XM_ENGINE_WEIGHTS_AUTO, 4, XRAY_NUMERICS_FP32_SHARED_KV },
+        { XRAY_F32, XM_ENGINE_WEIGHTS_BFLOAT16, 2,
+          XRAY_NUMERICS_FP32_BF16_WEIGHTS },
+        { XRAY_F32, XM_ENGINE_WEIGHTS_BFLOAT16, 4,
+          XRAY_NUMERICS_FP32_BF16_WEIGHTS },
+        { XRAY_BF16, XM_ENGINE_WEIGHTS_AUTO, 1, XRAY_NUMERICS_BF16 },
+        { XRAY_BF16, XM_ENGINE_WEIGHTS_BFLOAT16, 2, XRAY_NUMERICS_BF16 },
+        { XRAY_BF16, XM_ENGINE_WEIGHTS_AUTO, 4, XRAY_NUMERICS_BF16_SHARED_KV },
+        { XRAY_BF16, XM_ENGINE_WEIGHTS_BFLOAT16, 4,
+          XRAY_NUMERICS_BF16_SHARED_KV },
+    };
+    (void)state;
+    model about = describe_model(MODEL_LLAMA);
+    rig *r = rig_open(1);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        xray_plan plan;
+        const xray_workload load = { .shared = 1 };
+        engine_size size = { 7, 50, { .max_num_batched_tokens = 100 } };
+        about.dtype = cases[i].dtype;
+        size.config.weights = cases[i].weights;
+        size.config.tensor_model_parallel_size = cases[i].ranks;
+        r->paged.tensor_model_parallel_size = cases[i].ranks;
+        if (make_plan(r, &about, &size, &load, &plan) != XRAY_OK)
+            fail_msg("%s", r->said);
+        assert_string_equal(plan.numerics ? plan.numerics : "",
+                            cases[i].numerics ? cases[i].numerics : "");
+        assert_int_equal(plan.axis_count, cases[i].ranks > 1);
+        if (plan.axis_count)
+            assert_int_equal(plan.axes->size, cases[i].ranks);
+    }
+    rig_close(r);
 }
 
 static void shared_weights_are_not_counted(void **state)
@@ -258,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_is_what_is_taken),
+        cmocka_unit_test(numerics_name_what_changes_bits),
         cmocka_unit_test(shared_weights_are_not_counted),
         cmocka_unit_test(plan_refuses_what_cannot_be),
         cmocka_unit_test(the_device_is_asked),

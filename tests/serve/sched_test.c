@@ -151,6 +151,45 @@ static void running_samples_go_before_prompts(void **state)
     rig_free(r);
 }
 
+/* What waits gets a free slot in the next step, which is thus not made ahead.
+ * While a pause keeps it waiting, steps are. */
+static void a_step_is_made_ahead_unless_another_row_may_start(void **state)
+{
+    (void)state;
+    for (uint32_t paused = 0; paused < 2; paused++) {
+        rig *r = make_rig(2, 64, 64);
+        xr_err err = { "" };
+        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+        xray_request q[2];
+        int32_t ids[2][4];
+        r->hurries = 1;
+        for (uint32_t i = 0; i < 2; i++) {
+            q[i] = make_test_request(i + 1, 4, 1, 20);
+            q[i].stop_count = 0;
+            fill_text(i + 1, 4, ids[i]);
+            q[i].ids = ids[i];
+        }
+        rig_submit(r, &q[0]);
+        rig_step(r); /* the prompt */
+        rig_step(r); /* a token, and the next one ahead */
+        if (paused)
+            assert_int_equal(xm_sched_pause(r->sched, XRAY_PAUSE_WAIT, &err),
+                             XRAY_OK);
+        rig_submit(r, &q[1]);
+        for (uint32_t i = 0; i < 4; i++)
+            rig_step(r);
+        assert_int_equal(r->hurried, paused ? 4 : 2);
+        assert_int_equal(rig_stats(r).prompt_tokens, paused ? 4 : 8);
+        xm_sched_resume(r->sched);
+        rig_run(r);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
+            check_result(r, &q[i], &out);
+        }
+        rig_free(r);
+    }
+}
+
 /* ---- abort, hold, extend ------------------------------------------------ */
 
 static void abort_gives_what_was_made(void **state)
@@ -479,6 +518,7 @@ int main(void)
         cmocka_unit_test(prompt_is_computed_once),
         cmocka_unit_test(prompts_of_old_weights_are_not_copied),
         cmocka_unit_test(running_samples_go_before_prompts),
+        cmocka_unit_test(a_step_is_made_ahead_unless_another_row_may_start),
         cmocka_unit_test(abort_gives_what_was_made),
         cmocka_unit_test(hold_and_extend),
         cmocka_unit_test(extend_says_what_is_wrong),

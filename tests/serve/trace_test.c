@@ -75,6 +75,12 @@ static void open_engine(stage *s, int paged)
         fail_msg("%s", s->r->said);
 }
 
+static void close_engine(stage *s)
+{
+    s->r->ops->destroy(s->engine);
+    s->engine = NULL;
+}
+
 static void run_all(stage *s)
 {
     results *out = calloc(1, sizeof(*out));
@@ -368,6 +374,10 @@ static void each_rank_has_its_file(void **state)
     stage *s = *state;
     xr_err err = { "" };
     char path[112];
+    static char older[4096]; /* longer than what replaces it */
+    memset(older, 'x', sizeof(older));
+    assert_int_equal(xr_file_write(s->path, older, sizeof(older), &err),
+                     XRAY_OK);
     for (uint32_t rank = 0; rank < 2; rank++) {
         xm_trace *trace = NULL;
         assert_int_equal(xm_trace_open(s->path, rank, "test", &err, &trace),
@@ -397,30 +407,39 @@ static void a_file_that_cannot_be_opened_is_refused(void **state)
     assert_string_equal(s->r->said, says);
 }
 
-/* The run goes on, with the same results, and is told so once. */
+/* The disk is full while the run goes on, with the same results, or when it
+ * ends; it is told so once. */
 static void a_full_disk_ends_the_trace_alone(void **state)
 {
     stage *s = *state;
-    struct rlimit before;
-    struct stat st;
-    open_engine(s, 0);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    const struct rlimit less = { 300, before.rlim_max };
-    void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
-    submit(s, 1, 2, 12);
-    run_all(s);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_true(signal(SIGXFSZ, old) == SIG_IGN);
-    assert_non_null(strstr(s->r->log, s->path));
-    assert_non_null(strstr(s->r->log, "File too large"));
-    assert_non_null(strstr(s->r->log, "; the trace ends here"));
-    s->r->log[0] = '\0';
-    s->r->ops->destroy(s->engine);
-    s->engine = NULL;
-    assert_string_equal(s->r->log, "");
-    assert_int_equal(stat(s->path, &st), 0);
-    assert_int_equal(st.st_size, 300);
+    for (int late = 0; late < 2; late++) {
+        struct rlimit before;
+        struct stat st;
+        open_engine(s, 0);
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+        submit(s, 1, 2, 12);
+        if (late)
+            run_all(s);
+        assert_int_equal(stat(s->path, &st), 0);
+        const rlim_t most = late ? (rlim_t)st.st_size + 1 : 300;
+        const struct rlimit less = { most, before.rlim_max };
+        void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+        if (!late)
+            run_all(s);
+        else
+            close_engine(s);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_true(signal(SIGXFSZ, old) == SIG_IGN);
+        assert_non_null(strstr(s->r->log, s->path));
+        assert_non_null(strstr(s->r->log, "File too large"));
+        assert_non_null(strstr(s->r->log, "; the trace ends here"));
+        s->r->log[0] = '\0';
+        close_engine(s);
+        assert_string_equal(s->r->log, "");
+        assert_int_equal(stat(s->path, &st), 0);
+        assert_int_equal(st.st_size, most);
+    }
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)

@@ -97,6 +97,37 @@ static void cleared_gradients_are_zero(void **state)
     rig_device_close(&device);
 }
 
+/* What a pass has summed apart when it fails, such as the look-ups of a tied
+ * table, is not in the next one. At stages 0 and 1 the step adds these. */
+static void a_failed_pass_leaves_nothing_to_the_next(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    const rig_device seen = scripted_watch(&device);
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    for (uint32_t stage = 2; stage < 4; stage++) {
+        double norm[2];
+        for (uint32_t failed = 0; failed < 2; failed++) {
+            const rig_spec spec = { .config_json = rig_tiny_tied,
+                                    .stage_1 = stage + 1,
+                                    .seed = 7 };
+            xray_step_result result;
+            rig r = scripted_open(&seen, &spec, 2);
+            scripted_watched.fail_adds = failed;
+            assert_int_equal(scripted_add_gradients(&r),
+                             failed ? XRAY_E_DEVICE : XRAY_OK);
+            scripted_watched.fail_adds = 0;
+            if (failed)
+                assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
+            assert_int_equal(scripted_step(&r, &result), XRAY_OK);
+            norm[failed] = result.grad_norm;
+            rig_close(&r);
+        }
+        assert_true(norm[0] > 0 && norm[0] == norm[1]);
+    }
+    rig_device_close(&device);
+}
+
 /* The first sum after a clearing replaces what was there, as the first one of
  * all does: 0 + x is not x for x = -0. */
 static void first_sum_keeps_the_sign_of_zero(void **state)
@@ -190,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cleared_gradients_are_zero),
+        cmocka_unit_test(a_failed_pass_leaves_nothing_to_the_next),
         cmocka_unit_test(first_sum_keeps_the_sign_of_zero),
         cmocka_unit_test(cleared_gradients_cost_no_copy),
         cmocka_unit_test(refused_calls_keep_offloaded_gradients),

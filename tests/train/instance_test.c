@@ -19,6 +19,7 @@ static uint32_t take_parts(const rig *r, uint32_t *out_tensors)
     *out_tensors = 0;
     while (r->ops->export_next(r->self, &part) == XRAY_OK) {
         parts++;
+        assert_int_equal(part->offloaded, 0); /* it can be copied from */
         *out_tensors += part->tensor_count;
     }
     assert_int_equal(r->ops->export_next(r->self, &part), XRAY_END);
@@ -38,7 +39,9 @@ static void exports_begin_and_end(void **state)
         assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
         assert_int_equal(rig_debug(&r)->header.size, sizeof(xray_train_debug));
         assert_null(r.ops->extension(r.self, "xray.another/0"));
-        uint32_t count = r.ops->weights(r.self)->tensor_count;
+        const xray_weights *own = r.ops->weights(r.self);
+        uint32_t count = own->tensor_count;
+        assert_int_equal(own->offloaded, offload);
         assert_int_equal(r.ops->export_next(r.self, &part), XRAY_E_STATE);
         assert_string_equal(rig_error(),
                             "train.zero3/actor: no export has begun");
