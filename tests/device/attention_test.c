@@ -267,6 +267,101 @@ static void tokens_of_a_call_have_any_order(void **state)
     close_devices(&b);
 }
 
+/* Copies `width` columns of rows into rows that lie `pitch` apart, or back. */
+static void move_columns(float *to, size_t to_pitch, const float *from,
+                         size_t from_pitch, size_t rows_moved, size_t width)
+{
+    for (size_t t = 0; t < rows_moved; t++)
+        memcpy(to + t * to_pitch, from + t * from_pitch, width * sizeof(*to));
+}
+
+/* All tokens in one call over a cache; r->o has what comes out. */
+static void attend_apart(const dev *d, const rows *r, float *const part[3],
+                         const size_t pitch[3])
+{
+    int32_t seq[512], positions[512];
+    float *o = alloc_floats(r->tokens * r->q_width);
+    cache kv = make_cache(d, r, 16, 1);
+    kv.kv.table = kv.table;
+    xray_attention_kv op = make_attention_kv(r, &kv.kv, NULL, o);
+    assert_true(r->tokens <= 512);
+    for (size_t row = 0; row < r->count; row++)
+        for (int32_t t = r->start[row]; t < r->start[row + 1]; t++) {
+            seq[t] = (int32_t)row;
+            positions[t] = t - r->start[row];
+        }
+    op.tokens.bound = r->tokens;
+    op.seq = seq;
+    op.positions = positions;
+    op.q = part[0], op.k = part[1], op.v = part[2];
+    op.q_stride = pitch[0], op.k_stride = pitch[1], op.v_stride = pitch[2];
+    must(d->ops->attention_kv(d->self, NULL, &op));
+    assert_same_bits(o, r->o, r->tokens * r->q_width, "attention_kv", d->name);
+    d->ops->free(d->self, kv.kv.blocks);
+    free(o);
+}
+
+/* Queries, keys, values, outputs and gradients may each have rows of another
+ * length. */
+static void operands_may_lie_apart(void **state)
+{
+    (void)state;
+    bench b;
+    open_devices(&b);
+    rows r = make_rows(forms[6]);
+    const size_t n = r.tokens;
+    const size_t width[] = { r.q_width, r.kv_width, r.kv_width };
+    const size_t column[] = { 0, r.q_width, r.q_width + r.kv_width };
+    float *part[3];
+    float *grad[3];
+    size_t pitch[3];
+    size_t grad_pitch[3];
+    float *d_o = random_floats(n * r.q_width, 1);
+    float *want = alloc_floats(n * r.stride);
+    const xray_attention packed = make_attention(&r, r.o, r.lse);
+    must(b.dev[0].ops->attention(b.dev[0].self, NULL, &packed));
+    run_backward(&b.dev[0], &r, d_o, want);
+    for (size_t i = 0; i < 3; i++) {
+        pitch[i] = width[i] + 3 + 2 * i;
+        grad_pitch[i] = width[i] + 9 + 4 * i;
+        part[i] = alloc_floats(n * pitch[i]);
+        grad[i] = alloc_floats(n * grad_pitch[i]);
+        move_columns(part[i], pitch[i], r.qkv + column[i], r.stride, n,
+                     width[i]);
+    }
+    for (int k = 0; k < b.count; k++) {
+        const dev *d = &b.dev[k];
+        float *o = alloc_floats(n * r.q_width);
+        float *got = alloc_floats(n * r.stride);
+        xray_attention op = make_attention(&r, o, r.lse);
+        op.q = part[0], op.k = part[1], op.v = part[2];
+        op.q_stride = pitch[0], op.k_stride = pitch[1], op.v_stride = pitch[2];
+        must(d->ops->attention(d->self, NULL, &op));
+        assert_same_bits(o, r.o, n * r.q_width, "attention", d->name);
+        xray_attention_grad back = make_attention_grad(&r, &op, d_o, NULL);
+        back.dq = grad[0], back.dk = grad[1], back.dv = grad[2];
+        back.dq_stride = grad_pitch[0];
+        back.dk_stride = grad_pitch[1];
+        back.dv_stride = grad_pitch[2];
+        must(d->ops->attention_grad(d->self, NULL, &back));
+        for (size_t i = 0; i < 3; i++)
+            move_columns(got + column[i], r.stride, grad[i], grad_pitch[i], n,
+                         width[i]);
+        assert_same_bits(got, want, n * r.stride, "attention_grad", d->name);
+        attend_apart(d, &r, part, pitch);
+        free(o);
+        free(got);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        free(part[i]);
+        free(grad[i]);
+    }
+    free(d_o);
+    free(want);
+    free_rows(&r);
+    close_devices(&b);
+}
+
 static void bad_rows_and_positions_are_refused(void **state)
 {
     (void)state;
@@ -298,6 +393,7 @@ int main(void)
         cmocka_unit_test(backward_matches_float64),
         cmocka_unit_test(the_engine_gives_the_trainers_bits),
         cmocka_unit_test(tokens_of_a_call_have_any_order),
+        cmocka_unit_test(operands_may_lie_apart),
         cmocka_unit_test(bad_rows_and_positions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

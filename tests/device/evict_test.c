@@ -5,6 +5,8 @@
  */
 #include "tests/device/bench.h"
 
+#include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static xray_memory_stats read_stats(const dev *d)
@@ -105,6 +107,40 @@ static void shared_blocks_keep_their_handle(void **state)
     d->ops->free(d->self, block);
     assert_int_equal(d->ops->attach(d->self, handle, 100000, &seen),
                      XRAY_E_ARG);
+    close_devices(&b);
+}
+
+/* Finds the file whose pages are the memory of a shareable device. */
+static int find_memory_file(void)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        char link[64];
+        char name[64] = "";
+        (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        if (readlink(link, name, sizeof(name) - 1) > 0 &&
+            strncmp(name, "/memfd:xray-device", 18) == 0)
+            return fd;
+    }
+    return -1;
+}
+
+/* Who maps the memory would crash if its file became shorter. */
+static void shared_memory_keeps_its_size(void **state)
+{
+    (void)state;
+    bench b;
+    open_devices(&b);
+    const dev *d = &b.dev[0];
+    struct stat info;
+    must(d->ops->shareable(d->self, 1));
+    int fd = find_memory_file();
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &info), 0);
+    const off_t sizes_tried[] = { 0, info.st_size - 4096, info.st_size + 4096 };
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(ftruncate(fd, sizes_tried[i]), -1);
+        assert_int_equal(errno, EPERM);
+    }
     close_devices(&b);
 }
 
@@ -230,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evicted_blocks_come_back_zeroed),
         cmocka_unit_test(shared_blocks_keep_their_handle),
+        cmocka_unit_test(shared_memory_keeps_its_size),
         cmocka_unit_test(maximum_of_all_tags_is_counted),
         cmocka_unit_test(host_memory_is_counted_apart),
         cmocka_unit_test(evicted_matrices_give_the_same_bits),

@@ -177,6 +177,13 @@ static void attention_over_a_cache_refuses_bad_fields(void **state)
         if (i != 1)
             assert_int_equal(ops->kv_block_bytes(cpu.self, &odd), 0);
     }
+    xray_kv bare = kv;
+    bare.blocks = NULL;
+    BAD(attention_kv, kv, &bare, XRAY_E_ARG,
+        "required pointer 1 of op->kv->blocks is NULL");
+    bare = kv;
+    bare.header.size = 8;
+    BAD(attention_kv, kv, &bare, XRAY_E_ABI, "argument struct is too short");
     xray_kv narrow = kv;
     narrow.dtype = XRAY_BF16;
     assert_int_equal(ops->kv_block_bytes(cpu.self, &narrow), 2 * 16 * 4 * 2);

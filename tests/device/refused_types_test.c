@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests that operators of the cpu device on activations take fp32 and bf16, and
- * refuse other types, and one buffer with two types, with one sentence.
+ * refuse other types, and one buffer with two types, with one sentence; and
+ * that every operator names the pointer that it needs and was not given.
  */
 #include "tests/device/refused.h"
 
@@ -238,6 +239,95 @@ static void the_lm_head_refuses_other_types(void **state)
     ops->weight_destroy(cpu.self, weight);
 }
 
+/* Makes the call of operator `op` with each pointer of `list` as NULL in turn,
+ * and the others not. */
+#define AT(field) offsetof(operands, field)
+#define NEEDS(type, op, list, ...)                                             \
+    do {                                                                       \
+        typedef type operands;                                                 \
+        const size_t at_[] = { __VA_ARGS__ };                                  \
+        for (size_t i_ = 0; i_ < sizeof(at_) / sizeof(*at_); i_++) {           \
+            char says_[256];                                                   \
+            operands call_ = { XRAY_HEADER(type) };                            \
+            put_pointers(&call_, at_, sizeof(at_) / sizeof(*at_), i_);         \
+            (void)snprintf(says_, sizeof(says_),                               \
+                           "%s: required pointer %zu of %s is NULL", #op,      \
+                           i_ + 1, list);                                      \
+            assert_refused(ops->op(cpu.self, NULL, &call_), XRAY_E_ARG, says_, \
+                           #op);                                               \
+        }                                                                      \
+    } while (0)
+
+static void put_pointers(void *call, const size_t *at, size_t count,
+                         size_t missing)
+{
+    void *const some = a;
+    for (size_t i = 0; i < count; i++)
+        if (i != missing)
+            memcpy((char *)call + at[i], &some, sizeof(some));
+}
+
+static void each_required_pointer_is_named(void **state)
+{
+    (void)state;
+    NEEDS(xray_advance, advance,
+          "op->token, op->ids, op->positions, op->draws, op->stop, op->limit",
+          AT(token), AT(ids), AT(positions), AT(draws), AT(stop), AT(limit));
+    NEEDS(xray_attention, attention,
+          "op->row_start, op->q, op->k, op->v, op->o", AT(row_start), AT(q),
+          AT(k), AT(v), AT(o));
+    NEEDS(xray_attention_grad, attention_grad,
+          "op->forward, op->d_o, op->dq, op->dk, op->dv", AT(forward), AT(d_o),
+          AT(dq), AT(dk), AT(dv));
+    NEEDS(xray_attention_kv, attention_kv,
+          "op->kv, op->seq, op->positions, op->q, op->k, op->v, op->o", AT(kv),
+          AT(seq), AT(positions), AT(q), AT(k), AT(v), AT(o));
+    NEEDS(xray_cast, cast, "op->x, op->y", AT(x), AT(y));
+    NEEDS(xray_axpby, axpby, "op->y", AT(y));
+    NEEDS(xray_sumsq, sumsq, "op->x, op->result", AT(x), AT(result));
+    NEEDS(xray_adamw, adamw, "op->p, op->g, op->m, op->v, op->scalars", AT(p),
+          AT(g), AT(m), AT(v), AT(scalars));
+    NEEDS(xray_lm_head_grad, lm_head_grad, "op->forward, op->dlogp, op->dx",
+          AT(forward), AT(dlogp), AT(dx));
+    NEEDS(xray_sample, sample, "op->draws, op->token, op->raw_logp, op->logp",
+          AT(draws), AT(token), AT(raw_logp), AT(logp));
+    NEEDS(xray_edit_logits, edit_logits, "op->logits, op->changed", AT(logits),
+          AT(changed));
+    NEEDS(xray_pick_logp, pick_logp, "op->logits, op->ids, op->logp",
+          AT(logits), AT(ids), AT(logp));
+    NEEDS(xray_lm_head_join, lm_head_join, "op->partials, op->logp",
+          AT(partials), AT(logp));
+    NEEDS(xray_matmul, matmul, "op->weight, op->x, op->y", AT(weight), AT(x),
+          AT(y));
+    NEEDS(xray_matmul_grad, matmul_grad, "op->dy, op->x, op->dw", AT(dy), AT(x),
+          AT(dw));
+    NEEDS(xray_embedding, embedding, "op->ids, op->table, op->y", AT(ids),
+          AT(table), AT(y));
+    NEEDS(xray_embedding_grad, embedding_grad, "op->ids, op->dy, op->dtable",
+          AT(ids), AT(dy), AT(dtable));
+    NEEDS(xray_rmsnorm, rmsnorm, "op->x, op->weight, op->y", AT(x), AT(weight),
+          AT(y));
+    NEEDS(xray_rmsnorm_grad, rmsnorm_grad,
+          "op->x, op->weight, op->rstd, op->dy, op->dx", AT(x), AT(weight),
+          AT(rstd), AT(dy), AT(dx));
+    NEEDS(xray_layernorm, layernorm, "op->x, op->weight, op->y", AT(x),
+          AT(weight), AT(y));
+    NEEDS(xray_layernorm_grad, layernorm_grad,
+          "op->x, op->weight, op->stat, op->dy, op->dx", AT(x), AT(weight),
+          AT(stat), AT(dy), AT(dx));
+    NEEDS(xray_rope_table, rope_table, "op->inv_freq, op->table", AT(inv_freq),
+          AT(table));
+    NEEDS(xray_rope, rope, "op->x, op->positions, op->table", AT(x),
+          AT(positions), AT(table));
+    NEEDS(xray_glu, glu, "op->x, op->y", AT(x), AT(y));
+    NEEDS(xray_glu_grad, glu_grad, "op->x, op->dy, op->dx", AT(x), AT(dy),
+          AT(dx));
+    NEEDS(xray_rows, gather, "op->index, op->x, op->y", AT(index), AT(x),
+          AT(y));
+    NEEDS(xray_rows, scatter, "op->index, op->x, op->y", AT(index), AT(x),
+          AT(y));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +337,7 @@ int main(void)
         cmocka_unit_test(activations_and_sums_refuse_other_types),
         cmocka_unit_test(products_refuse_other_types),
         cmocka_unit_test(the_lm_head_refuses_other_types),
+        cmocka_unit_test(each_required_pointer_is_named),
     };
     return cmocka_run_group_tests_name("device.refused_types", tests, open_cpu,
                                        close_cpu);

@@ -93,6 +93,17 @@ static void assert_json_equal(const cJSON *got, const cJSON *want,
     assert_int_equal(cJSON_GetArraySize(got), cJSON_GetArraySize(want));
 }
 
+/* The sentence begins with the name of the file, and the location is that
+ * name, so that whoever reports it can give the file apart. */
+static void assert_located(const xr_err *err, const char *file)
+{
+    if (err->location.name_begin != 0 ||
+        err->location.name_end != strlen(file) ||
+        strncmp(err->text, file, strlen(file)) != 0)
+        fail_msg("[%s]: the location is [%u, %u), not %s", err->text,
+                 err->location.name_begin, err->location.name_end, file);
+}
+
 /* Checks one row: "b" names the configuration with the keys "k"; "m" names a
  * configuration over which the keys "k" are laid; "v" has the expected fields,
  * or those that differ from the configuration "m"; "e" is the expected error.
@@ -114,9 +125,12 @@ static void check_row(cJSON *bases, const cJSON *row, const char *where)
     const cJSON *says = xr_json_get(row, "e");
     xm_config c;
     xr_err err = { "" };
+    memset(&c, 0x5A, sizeof c); /* as if it had held another config */
     xray_status status = xm_config_parse(text, "c.json", &err, &c);
     if (says && !status)
         fail_msg("%s is accepted: %s", where, text);
+    if (says)
+        assert_located(&err, "c.json");
     if (says && strcmp(err.text, says->valuestring) != 0)
         fail_msg("%s: [%s], not [%s]", where, err.text, says->valuestring);
     if (!says && status)
@@ -209,6 +223,8 @@ static void generation_config_overrides_the_end_ids(void **state)
             assert_true(status < 0);
             if (!strstr(err.text, cases[i].says))
                 fail_msg("%zu: %s", i, err.text);
+            if (!cases[i].generation)
+                assert_located(&err, scratch_path("config.json"));
             continue;
         }
         if (status)

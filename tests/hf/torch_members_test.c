@@ -20,13 +20,20 @@ static void put_dict(xr_str *s, const char *name)
     xr_str_puts(s, "s");
 }
 
+/* Entries that are not the pickle of the weights. */
+static const char *const others[] = { "m/data.pkl.old", "m/data.pk",
+                                      "m/adata.pkl", "m/code/data.pkl" };
+
 /* Writes a dict of members as the letters say: a lower one is a dict with a
  * tensor of that name, an upper one something else, and 't' the tensor
- * itself. */
-static const char *write_members(const char *letters)
+ * itself. It is the content of the entry `name_of_pickle`. */
+static const char *write_members(const char *letters,
+                                 const char *name_of_pickle)
 {
     torch_archive a = { .wide = 1 };
     xr_str pickle = { 0 };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        torch_add(&a, others[i], "}.", 2);
     xr_str_append(&pickle, "\x80\x02}(", 4);
     for (const char *at = letters; *at; at++) {
         const char name[] = { (char)(*at | 32), '\0' };
@@ -44,7 +51,7 @@ static const char *write_members(const char *letters)
             torch_integer(&pickle, 5);
     }
     xr_str_puts(&pickle, "u.");
-    torch_add(&a, "m/data.pkl", pickle.data, pickle.size);
+    torch_add(&a, name_of_pickle, pickle.data, pickle.size);
     torch_add(&a, "m/byteorder", "little", 6);
     torch_add(&a, "m/data/0", values, sizeof values);
     torch_finish(&a);
@@ -77,8 +84,8 @@ static void weights_are_found_by_the_name_of_their_dict(void **state)
         xr_err err = { "" };
         xm_torch *torch = NULL;
         float out[3];
-        if (xm_torch_open(write_members(cases[i].letters), &err, &torch) !=
-            XRAY_OK)
+        if (xm_torch_open(write_members(cases[i].letters, "m/data.pkl"), &err,
+                          &torch) != XRAY_OK)
             fail_msg("%s: %s", cases[i].letters, err.text);
         const char *member = xm_torch_member(torch);
         assert_string_equal(member ? member : "",
@@ -91,10 +98,27 @@ static void weights_are_found_by_the_name_of_their_dict(void **state)
     }
 }
 
+static void other_entries_are_not_the_weights(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xm_torch *torch = NULL;
+    const char *path = write_members("t", "m/model.pkl");
+    char want[XR_PATH_CAP];
+    (void)snprintf(
+        want, sizeof want,
+        "%s: the zip archive holds no data.pkl, expected a file that "
+        "torch.save wrote",
+        path);
+    assert_int_equal(xm_torch_open(path, &err, &torch), XRAY_E_CONFIG);
+    assert_string_equal(err.text, want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_found_by_the_name_of_their_dict),
+        cmocka_unit_test(other_entries_are_not_the_weights),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

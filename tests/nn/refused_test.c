@@ -267,14 +267,47 @@ static void each_forward_pass_allows_one_backward_pass(void **state)
 
 static int32_t calls_left; /* calls until one is refused; below 0: none is
                             * refused */
+static int refused;        /* a call was refused */
+static int later_calls;    /* calls after that one */
+
+static void refuse_call(int32_t number)
+{
+    calls_left = number;
+    refused = later_calls = 0;
+}
 
 static int should_refuse(void)
 {
-    return calls_left >= 0 && calls_left-- == 0;
+    later_calls += refused;
+    if (calls_left < 0 || calls_left-- > 0)
+        return 0;
+    refused = 1;
+    return 1;
 }
 
 static const xray_device_ops *cpu_ops; /* those of device-cpu */
 
+#define OPERATORS(X)                       \
+    X(matmul, xray_matmul)                 \
+    X(matmul_grad, xray_matmul_grad)       \
+    X(rmsnorm, xray_rmsnorm)               \
+    X(rmsnorm_grad, xray_rmsnorm_grad)     \
+    X(layernorm, xray_layernorm)           \
+    X(layernorm_grad, xray_layernorm_grad) \
+    X(gather, xray_rows)                   \
+    X(scatter, xray_rows)                  \
+    X(attention, xray_attention)           \
+    X(attention_grad, xray_attention_grad) \
+    X(lm_head_logp, xray_lm_head_logp)     \
+    X(lm_head_grad, xray_lm_head_grad)     \
+    X(rope, xray_rope)                     \
+    X(glu, xray_glu)                       \
+    X(glu_grad, xray_glu_grad)             \
+    X(embedding, xray_embedding)           \
+    X(embedding_grad, xray_embedding_grad) \
+    X(axpby, xray_axpby)                   \
+    X(cast, xray_cast)                     \
+    X(copy_rows, xray_copy_rows)
 #define WRAP(op, type)                                            \
     static xray_status fail_##op(void *self, xray_stream *stream, \
                                  const type *call)                \
@@ -282,42 +315,24 @@ static const xray_device_ops *cpu_ops; /* those of device-cpu */
         return should_refuse() ? XRAY_E_DEVICE                    \
                                : cpu_ops->op(self, stream, call); \
     }
-WRAP(matmul, xray_matmul)
-WRAP(rmsnorm, xray_rmsnorm)
-WRAP(rmsnorm_grad, xray_rmsnorm_grad)
-WRAP(matmul_grad, xray_matmul_grad)
-WRAP(gather, xray_rows)
-WRAP(scatter, xray_rows)
-WRAP(attention, xray_attention)
-WRAP(attention_grad, xray_attention_grad)
-WRAP(lm_head_logp, xray_lm_head_logp)
-WRAP(lm_head_grad, xray_lm_head_grad)
-WRAP(rope, xray_rope)
-WRAP(glu, xray_glu)
-WRAP(glu_grad, xray_glu_grad)
-WRAP(embedding, xray_embedding)
-WRAP(embedding_grad, xray_embedding_grad)
+OPERATORS(WRAP)
+
+static xray_status fail_copy(void *self, xray_stream *stream, void *to,
+                             const void *from, uint64_t bytes, uint32_t kind)
+{
+    return should_refuse() ? XRAY_E_DEVICE
+                           : cpu_ops->copy(self, stream, to, from, bytes, kind);
+}
 
 static const xray_device_ops *wrap_refusing_device(const xray_device_ops *ops)
 {
     static xray_device_ops made;
     cpu_ops = ops;
     made = *ops;
-    made.matmul = fail_matmul;
-    made.rmsnorm = fail_rmsnorm;
-    made.rmsnorm_grad = fail_rmsnorm_grad;
-    made.matmul_grad = fail_matmul_grad;
-    made.gather = fail_gather;
-    made.scatter = fail_scatter;
-    made.attention = fail_attention;
-    made.attention_grad = fail_attention_grad;
-    made.lm_head_logp = fail_lm_head_logp;
-    made.lm_head_grad = fail_lm_head_grad;
-    made.rope = fail_rope;
-    made.glu = fail_glu;
-    made.glu_grad = fail_glu_grad;
-    made.embedding = fail_embedding;
-    made.embedding_grad = fail_embedding_grad;
+#define USE(op, type) made.op = fail_##op;
+    OPERATORS(USE)
+    made.copy = fail_copy;
+    refuse_call(-1);
     return &made;
 }
 
@@ -354,54 +369,83 @@ static void note_layer(char order[16], const char *text)
     order[used + 1] = '\0';
 }
 
-/* Whichever call the device refuses, the pass ends with that status and a
- * message that names the layer, and the next pass runs in full. */
-static void every_refusal_of_the_device_ends_the_pass(void **state)
+/* The layers of a training pass, of which messages name those of blocks. */
+static void list_layers(uint32_t layers, char out[16])
 {
-    (void)state;
+    size_t used = 0;
+    assert_in_range(layers, 1, 6);
+    out[used++] = '-';
+    for (uint32_t i = 0; i < layers; i++)
+        out[used++] = (char)('0' + i);
+    out[used++] = '-';
+    for (uint32_t i = layers; i-- > 0;)
+        out[used++] = (char)('0' + i);
+    out[used++] = '-';
+    out[used] = '\0';
+}
+
+/* Has the device refuse each call of a training pass in turn. Writes the layers
+ * that the messages name, and returns the number of calls. */
+static int32_t refuse_each_call(const fixture_kind *kind, uint32_t flags,
+                                char order[16])
+{
     static const uint32_t lengths[] = { 3, 2 };
     xr_err err = { "" };
     fixture f;
     fixture_device device = fixture_open(1, "auto");
     device.ops = wrap_refusing_device(device.ops);
-    calls_left = -1;
-    fixture_make_on(&f, &fixture_kinds[0], 5, device);
+    fixture_make_on(&f, kind, 5, device);
     fixture_rows rows = fixture_rows_make(lengths, 2, 30, 1);
-    fixture_items items = fixture_items_make(&rows, 0, 1);
-    xm_space *space = make_space(&f, 8, 2, XM_SPACE_TRAIN);
+    fixture_items items = fixture_items_make(&rows, kind->value_head, 1);
+    xm_space *space = make_space(&f, 8, 2, flags);
     xm_grads *grads = fixture_grads(&f);
     int32_t calls = 0;
-    char order[16] = "";
     for (;; calls++) {
-        calls_left = calls;
+        refuse_call(calls);
         err = (xr_err){ "" };
         xray_status status =
             run_training_pass(&f, space, &rows, &items, grads, &err);
-        if (calls_left >= 0) {
+        if (!refused) {
             fixture_ok(status, &err);
             break;
         }
-        assert_int_equal(status, XRAY_E_DEVICE);
-        if (!strstr(err.text, "the device refused ") ||
+        if (status != XRAY_E_DEVICE || later_calls ||
+            !strstr(err.text, "the device refused ") ||
             !strstr(err.text, "(-300)"))
-            fail_msg("call %d: [%s]", (int)calls, err.text);
+            fail_msg("%s, call %d: status %d, %d calls after it: [%s]",
+                     kind->name, (int)calls, (int)status, later_calls,
+                     err.text);
+        if (calls == 2 && kind == &fixture_kinds[0])
+            assert_string_equal(
+                err.text,
+                "layer 0: the device refused a matrix product (-300)");
         note_layer(order, err.text);
     }
-    assert_string_equal(order, "-01-10-");
-    /* Two layers have four products each, all of them forward and backward, and
-     * further operators. */
-    if (calls < 40)
-        fail_msg("%d calls", (int)calls);
-    calls_left = 2;
-    assert_int_equal(run_training_pass(&f, space, &rows, &items, grads, &err),
-                     XRAY_E_DEVICE);
-    assert_string_equal(err.text,
-                        "layer 0: the device refused a matrix product (-300)");
     xm_grads_destroy(grads);
     xm_space_destroy(space);
     fixture_items_free(&items);
     fixture_rows_free(&rows);
     fixture_end(&f);
+    return calls;
+}
+
+/* Whichever call the device refuses, the pass ends with that status and a
+ * message that names the layer, nothing more is asked of the device, and the
+ * next pass runs in full. */
+static void every_refusal_of_the_device_ends_the_pass(void **state)
+{
+    (void)state;
+    /* Each of two layers has four products, forward and backward, and further
+     * operators. */
+    for (size_t i = 0; i < 2 * fixture_kind_count; i++) {
+        const fixture_kind *kind = &fixture_kinds[i / 2];
+        uint32_t flags = XM_SPACE_TRAIN | (i % 2 ? XM_SPACE_RECOMPUTE : 0);
+        char order[16] = "";
+        char want[16];
+        list_layers(kind->config.layers, want);
+        assert_in_range(refuse_each_call(kind, flags, order), 40, 1000);
+        assert_string_equal(order, want);
+    }
 }
 
 /* The first part of a prompt needs no output, but its errors must be reported.
@@ -413,15 +457,14 @@ static void cached_passes_without_outputs_report_errors(void **state)
     fixture f;
     fixture_device device = fixture_open(1, "auto");
     device.ops = wrap_refusing_device(device.ops);
-    calls_left = -1;
     fixture_make_on(&f, &fixture_kinds[0], 5, device);
     xm_space *space = make_space(&f, 4, 1, 0);
     const xm_decode_batch step = { .tokens = 1, .position_bound = 1 };
     const void *hidden = NULL;
-    calls_left = 0;
+    refuse_call(0);
     assert_int_equal(xm_decode(f.decoder, space, &step, &hidden, &err),
                      XRAY_E_DEVICE);
-    assert_non_null(strstr(err.text, "the device refused "));
+    assert_string_equal(err.text, "the device refused the embedding (-300)");
     xm_space_destroy(space);
     fixture_end(&f);
 }

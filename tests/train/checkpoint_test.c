@@ -253,9 +253,8 @@ static void rewrite_tensor(const damage *d, const char *file, const char *name,
     xm_st_close(st);
 }
 
-static const char *const good[] = { "format", "xray.adamw/1", "step",
-                                    "1",      "version",      "1",
-                                    NULL };
+#define FORMAT "format", "xray.adamw/1"
+static const char *const good[] = { FORMAT, "step", "1", "version", "1", NULL };
 
 static void damaged_optimizer(void **state)
 {
@@ -277,24 +276,38 @@ static void damaged_optimizer(void **state)
     /* The last one of the file. */
     rewrite_tensor(&d, XM_OPTIM_FILE, "lm_head.weight.exp_avg_sq", 1, 32, good);
     expect_damage_refused(&d, "exp_avg_sq has shape [1, 32], expected [");
-    static const char *const no_step[] = { "format", "xray.adamw/1", "version",
-                                           "1", NULL };
-    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, no_step);
-    expect_damage_refused(&d, "step is missing");
-    static const char *const bad_step[] = { "format", "xray.adamw/1", "step",
-                                            "-4",     "version",      "1",
-                                            NULL };
-    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, bad_step);
-    expect_damage_refused(&d, "step is -4");
-    /* A load would count for minutes up to such a number of steps. */
-    static const char *const far[] = { "format",     "xray.adamw/1", "step",
-                                       "4294967297", "version",      "1",
-                                       NULL };
-    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, far);
-    expect_damage_refused(&d, "step is 4294967297, expected a count");
-    static const char *const other[] = { "format", "other", NULL };
-    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, other);
-    expect_damage_refused(&d, "format is other");
+    rewrite_tensor(&d, XM_OPTIM_FILE, "model.norm.weight.exp_avg", 1, 32, good);
+    expect_damage_refused(&d, "exp_avg has shape [1, 32], expected [32]");
+    close_damage(&d);
+}
+
+/* The last of the counts below would take a load minutes. */
+static void damaged_metadata(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given[7];
+        const char *says;
+    } cases[] = {
+        { { "step", "1", "version", "1" },
+          "format is missing, expected xray.adamw/1" },
+        { { "format", "other", "step", "1", "version", "1" },
+          "format is other, expected xray.adamw/1" },
+        { { FORMAT, "version", "1" }, "metadata step is missing, expected a" },
+        { { FORMAT, "step", "1" }, "metadata version is missing, expected a" },
+        { { FORMAT, "step", "-4", "version", "1" }, "metadata step is -4, " },
+        { { FORMAT, "step", "1", "version", "-1" }, "metadata version is -1" },
+        { { FORMAT, "step", "1.5", "version", "1" }, "metadata step is 1.5" },
+        { { FORMAT, "step", "4294967297", "version", "1" },
+          "metadata step is 4294967297, expected a count of steps" },
+    };
+    damage d;
+    open_damage(&d);
+    save_instance(&d.saved, d.dir);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, cases[i].given);
+        expect_damage_refused(&d, cases[i].says);
+    }
     close_damage(&d);
 }
 
@@ -574,6 +587,7 @@ int main(void)
         cmocka_unit_test(frozen_blocks_have_no_moments),
         cmocka_unit_test(imported_weights_train_alike),
         cmocka_unit_test(damaged_optimizer),
+        cmocka_unit_test(damaged_metadata),
         cmocka_unit_test(damaged_weights),
         cmocka_unit_test(checkpoint_of_another_model_is_refused),
         cmocka_unit_test(optimizer_of_a_larger_model),

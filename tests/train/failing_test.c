@@ -383,6 +383,41 @@ static void positive_status_of_a_loss_is_a_fault(void **state)
     rig_device_close(&device);
 }
 
+static xray_status fail_and_count(void *ctx, const xray_loss_call *call)
+{
+    uint32_t *calls = ctx;
+    (void)call;
+    ++*calls;
+    return *calls == 1 ? XRAY_E_NUMERIC : XRAY_E_BUG;
+}
+
+/* The other ranks wait for this one's further micro-batches, but its loss is
+ * not asked again, and the first failure is the one that is told. */
+static void failed_loss_is_not_called_again(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    rows_cut(&scripted_rows, 3);
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        const rig_spec spec = { .stage_1 = stage + 1 };
+        uint32_t calls = 0;
+        const xray_loss loss = { .header = XRAY_HEADER(xray_loss),
+                                 .fn = fail_and_count,
+                                 .ctx = &calls };
+        rig r = scripted_open(&device, &spec, 2);
+        rig_clear();
+        assert_int_equal(
+            r.ops->forward_backward(r.self, scripted_rows.pointers, 3, &loss),
+            XRAY_E_NUMERIC);
+        assert_int_equal(calls, 1);
+        assert_string_equal(rig_error(),
+                            "the loss failed on the micro-batch from row 0");
+        rig_close(&r);
+    }
+    rig_device_close(&device);
+}
+
 /* ---- results ------------------------------------------------------------ */
 
 /* All ranks name the first tensor that is not finite on any of them, and a
@@ -436,6 +471,7 @@ int main(void)
         cmocka_unit_test(instances_return_what_they_created),
         cmocka_unit_test(poisoned_loss_leaves_nobody_waiting),
         cmocka_unit_test(positive_status_of_a_loss_is_a_fault),
+        cmocka_unit_test(failed_loss_is_not_called_again),
         cmocka_unit_test(first_bad_tensor_of_all_ranks_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,6 +167,11 @@ static void offloaded_tags_are_named_by_every_call(void **state)
                   { XRAY_TAG_GRADS, "gradients", "bsld" },
                   { XRAY_TAG_OPTIMIZER, "moments", "swl" },
                   { XRAY_TAG_ACTIVATIONS, "activations", "fb" } };
+    static const char calls[] = "fbswlid";
+    static const char *const names[] = { "forward",        "forward_backward",
+                                         "optimizer_step", "save",
+                                         "load",           "import",
+                                         "discard" };
     static rows batch;
     static float logp[64];
     rig_device device = rig_device_open(1);
@@ -186,7 +191,11 @@ static void offloaded_tags_are_named_by_every_call(void **state)
                        cases[i].name);
         assert_int_equal(r.ops->offload(r.self, XRAY_TAG_KV),
                          XRAY_E_UNSUPPORTED);
-        for (const char *call = "fbswlid"; *call; call++) {
+        assert_string_equal(rig_where(), "offload");
+        assert_int_equal(r.ops->onload(r.self, XRAY_TAG_KV),
+                         XRAY_E_UNSUPPORTED);
+        assert_string_equal(rig_where(), "onload");
+        for (const char *call = calls; *call; call++) {
             xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
                                  .logp = logp };
             xray_step_result result = { .header =
@@ -209,6 +218,7 @@ static void offloaded_tags_are_named_by_every_call(void **state)
             if (status != (needed ? XRAY_E_STATE : XRAY_OK))
                 fail_msg("%c without %s: %d", *call, cases[i].name, status);
             assert_string_equal(rig_error(), needed ? want : "");
+            assert_string_equal(rig_where(), needed ? names[call - calls] : "");
             assert_int_equal(r.ops->onload(r.self, cases[i].tag), XRAY_OK);
         }
     }

@@ -33,6 +33,7 @@ const char rig_tiny_tied[] =
 /* ---- host --------------------------------------------------------------- */
 
 static char error_text[2048];
+static char error_where[64];
 static char log_text[1024];
 
 static void host_log(const xray_host *host, uint32_t level, const char *msg)
@@ -46,7 +47,7 @@ static xray_status host_fail(const xray_host *host, xray_status code,
                              const char *where, const char *msg)
 {
     (void)host;
-    (void)where;
+    (void)snprintf(error_where, sizeof(error_where), "%s", where);
     (void)snprintf(error_text, sizeof(error_text), "%s", msg);
     return code;
 }
@@ -74,6 +75,11 @@ const char *rig_error(void)
     return error_text;
 }
 
+const char *rig_where(void)
+{
+    return error_where;
+}
+
 const char *rig_log(void)
 {
     return log_text;
@@ -82,6 +88,7 @@ const char *rig_log(void)
 void rig_clear(void)
 {
     error_text[0] = '\0';
+    error_where[0] = '\0';
     log_text[0] = '\0';
 }
 

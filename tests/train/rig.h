@@ -14,11 +14,13 @@
 #include "tests/testing.h"
 #include "tests/train/rows.h"
 
-/* The only host of a suite. rig_error() is the text of the last failure. */
+/* The only host of a suite. rig_error() is the text of the last failure, and
+ * rig_where() the name of the call that failed. */
 const xray_host *rig_host(void);
 /* The service by which the host stops calls; NULL: it has none. */
 extern const xray_call_service *rig_calls;
 const char *rig_error(void);
+const char *rig_where(void);
 const char *rig_log(void); /* the last line logged */
 void rig_clear(void);
 
