@@ -330,10 +330,12 @@ static void numbers_and_sums_keep_nothing(void **state)
         const char *text;
         int sum, decimal, percent;
         size_t end;
-    } rows[] = { { "3 + 4", 1, 0, 0, 5 },
-                 { "7%", 0, 0, 1, 2 },
-                 { "7", 0, 0, 0, 1 },
-                 { "2,74", 0, 1, 0, 4 } };
+    } rows[] = { { "3 + 4", 1, 0, 0, 5 },    { "7%", 0, 0, 1, 2 },
+                 { "7", 0, 0, 0, 1 },        { "2,74", 0, 1, 0, 4 },
+                 { "7 \n %", 0, 0, 1, 5 },   { "7 percent of", 0, 0, 1, 9 },
+                 { "7Percent", 0, 0, 1, 8 }, { "7\tpct.", 0, 0, 1, 5 },
+                 { "2,74 Pct", 0, 1, 1, 8 }, { "7 PERCENT", 0, 0, 0, 1 },
+                 { "7 per", 0, 0, 0, 1 } };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         rule_scan scan;

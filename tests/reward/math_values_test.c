@@ -263,9 +263,10 @@ static void units_do_not_count(void **state)
         "textsf", "mathrm", "mathbf", "mathit", "mathsf", "operatorname",
     };
     static const pair equal[] = {
-        { "5 percent", "5\\%" },
+        { "5 percent", "0.05" },
         { "5 pct", "0.05" },
-        { "5 percentage", "5\\%" },
+        { "5 percentage", "0.05" },
+        { "5 Percent", "5\\%" },
         { "5 thousand", "5000" },
         { "5 million", "5000000" },
         { "5 billion", "5000000000" },
@@ -273,7 +274,9 @@ static void units_do_not_count(void **state)
         { "5 Million", "5000000" },
         { "5\\%", "\\frac{1}{20}" },
         { "5\\text{ million}", "5000000" },
-        { "5\\text{ percent}", "5\\%" },
+        { "5\\text{ percent}", "0.05" },
+        { "5\\mathrm{pct}", "0.05" },
+        { "5\\text{ percentage}", "0.05" },
         { "5 \\pmod 7", "5" },
         { "\\angle 5", "5" },
         { "5 \\text{ m}^2", "5" },
@@ -282,8 +285,12 @@ static void units_do_not_count(void **state)
         { "\\text{-5}", "-5" },
     };
     static const pair unequal[] = {
-        { "5 percent", "6\\%" }, { "5\\%", "0.5" }, { "5 thousand", "5" },
-        { "5 million", "5000" }, { "5x", "5" },     { "5 ab", "5" },
+        { "5 percent", "6\\%" }, { "5\\%", "0.5" },
+        { "5 thousand", "5" },   { "5 million", "5000" },
+        { "5x", "5" },           { "5 ab", "5" },
+        { "5 percent", "0.5" },  { "5 inches", "0.05" },
+        { "5 million", "5" },    { "5 billion", "5" },
+        { "5 trillion", "5" },   { "5 permille", "0.05" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
