@@ -129,6 +129,10 @@ static void templates_take_parts_and_fields(void **state)
                    "the data row has no field extra_info.level, which the "
                    "template names");
     rig_close(&r);
+    rig_open(&r, "/quote", CHAT("{ids}{response}", "pattern", "."));
+    expect_failure(&r, "x",
+                   "the data row has no field ids, which the template names");
+    rig_close(&r);
 }
 
 /* ---- answers that are no scores ----------------------------------------- */
