@@ -159,8 +159,6 @@ static int format_int(struct percent *p, struct xm_jspec *spec, xm_jvalue value)
         return -1;
     }
     xm_jstr made = { xr_str_text(&text), text.size, text.size };
-    if (spec->align == '=')
-        spec->align = '>';
     xm_jspec_text(spec, &made, p->out);
     xr_str_free(&text);
     return 0;

@@ -109,7 +109,6 @@ int fn_worker_start(fn_worker *worker, const fn_config *config)
     (void)close(files[3]);
     worker->fd = files[0];
     worker->log = files[2];
-    worker->ready = 0;
     return 0;
 }
 

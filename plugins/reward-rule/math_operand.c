@@ -118,7 +118,7 @@ static uint16_t parse_bracket(rule_parser *p, char open)
                                         : rule_give_up(p);
     if (rule_take(p, ")"))
         return make_bracketed(p, node, open, ')');
-    if (rule_take(p, "]") || rule_take(p, "\\rbrack"))
+    if (rule_take(p, "]"))
         return make_bracketed(p, node, open, ']');
     return rule_give_up(p);
 }
@@ -450,7 +450,6 @@ static const struct {
     { "lfloor", "\\rfloor", RULE_FLOOR },
     { "lceil", "\\rceil", RULE_CEIL },
     { "lvert", "\\rvert", RULE_ABS },
-    { "vert", "\\vert", RULE_ABS },
     { NULL, NULL, 0 },
 };
 
@@ -558,18 +557,16 @@ uint16_t rule_parse_factor(rule_parser *p)
 static int starts_command(rule_parser *p)
 {
     static const char *const never[] = {
-        "cdot",   "times",      "div",        "ast",       "pm",    "mp",
-        "cup",    "cap",        "setminus",   "backslash", "le",    "leq",
-        "ge",     "geq",        "leqslant",   "geqslant",  "lt",    "gt",
-        "ne",     "neq",        "approx",     "simeq",     "equiv", "in",
-        "over",   "choose",     "bmod",       "mod",       "end",   "rangle",
-        "rfloor", "rceil",      "rvert",      "rbrack",    "notin", "to",
-        "mid",    "Rightarrow", "rightarrow", "implies",   NULL,
+        "cdot",       "times",      "div",      "ast",       "pm",    "mp",
+        "cup",        "cap",        "setminus", "backslash", "le",    "leq",
+        "ge",         "geq",        "leqslant", "geqslant",  "lt",    "gt",
+        "ne",         "neq",        "approx",   "simeq",     "equiv", "in",
+        "over",       "choose",     "bmod",     "mod",       "end",   "rangle",
+        "rfloor",     "rceil",      "rvert",    "notin",     "to",    "mid",
+        "Rightarrow", "rightarrow", "implies",  NULL,
     };
     rule_text name = rule_peek_command(p);
     if (!name.size || is_one_of(name, never))
-        return 0;
-    if (rule_equal(name, rule_text_of("vert"), 0))
         return 0;
     return !p->power || find_function(name) < 0;
 }

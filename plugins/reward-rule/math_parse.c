@@ -138,7 +138,7 @@ static int is_at_close(rule_parser *p)
         return 1;
     rule_text name = rule_peek_command(p);
     static const char *const closing[] = { "end", "rangle", "rfloor", "rceil",
-                                           "mid", "rvert",  "rbrack", NULL };
+                                           "mid", "rvert",  NULL };
     for (size_t i = 0; closing[i]; i++)
         if (rule_equal(name, rule_text_of(closing[i]), 0))
             return 1;

@@ -270,6 +270,9 @@ static void gpqa_applies_its_rules_in_order(void **state)
         { "answer: Z. B is correct, not D", "B", 'R' },
         { "answer: Z. final choice: B. D", "D", 'R' },
         { "answer: Z. final answer: B. D", "B", 'R' },
+        { "answer: Z. final option: B. D", "B", 'R' },
+        { "answer B. D", "B", 'R' }, { "option B. D", "B", 'R' },
+        { "choice B. D", "B", 'R' },
         { "answer:\xE3\x80\x80\xC2\xA0"
           "B, not D",
           "B", 'R' });

@@ -119,12 +119,12 @@ static void right_answers_are_scores(void **state)
 
 /* ---- what is printed ---------------------------------------------------- */
 
-/* Prints a text; what the worker has printed is logged when it ended, if not
- * before. */
-static void print_text(const char *text)
+/* Has a function print a text; what the worker has printed is logged when it
+ * ended, if not before. */
+static void print_text(const char *function, const char *text)
 {
     rig r;
-    rig_open(&r, C_KEYS("symbol", "print", "signature", "response:s -> d",
+    rig_open(&r, C_KEYS("symbol", function, "signature", "response:s -> d",
                         "workers", "1"));
     logged.count = 0;
     r.host.api.log = keep_line;
@@ -141,14 +141,31 @@ static void check_line(unsigned i, const char *expected)
 
 static void prints_are_logged_line_by_line(void **state)
 {
+    static const char *const functions[] = { "print", "complain" };
     (void)state;
-    print_text("one\n\ntwo words\nrest");
-    assert_int_equal(logged.count, 3);
-    check_line(0, "one");
-    check_line(1, "two words");
-    check_line(2, "rest");
-    print_text("\n");
+    for (int i = 0; i < 2; i++) {
+        print_text(functions[i], "one\n\ntwo words\nrest");
+        assert_int_equal(logged.count, 3);
+        check_line(0, "one");
+        check_line(1, "two words");
+        check_line(2, "rest");
+    }
+    print_text("print", "\n");
     assert_int_equal(logged.count, 0);
+}
+
+static void a_line_before_a_crash_is_logged(void **state)
+{
+    rig r;
+    const xray_sample_in sample = make_sample(3, "crash");
+    (void)state;
+    rig_open(&r, C_KEYS("symbol", "obey", "workers", "1"));
+    logged.count = 0;
+    r.host.api.log = keep_line;
+    expect_failure(&r, &sample, "the function crashed");
+    r.ops->destroy(r.self);
+    assert_int_equal(logged.count, 1);
+    check_line(0, "the end");
 }
 
 /* A line of more than 1000 bytes is logged in pieces. */
@@ -159,7 +176,7 @@ static void long_lines_are_logged_in_pieces(void **state)
     char piece[1001];
     memset(text, 'a', 2500);
     memcpy(text + 2500, "\nb", 3);
-    print_text(text);
+    print_text("print", text);
     assert_int_equal(logged.count, 4);
     memset(piece, 'a', 1000);
     piece[1000] = '\0';
@@ -279,6 +296,7 @@ int main(void)
         cmocka_unit_test(wrong_answers_are_failures_of_the_sample),
         cmocka_unit_test(right_answers_are_scores),
         cmocka_unit_test(prints_are_logged_line_by_line),
+        cmocka_unit_test(a_line_before_a_crash_is_logged),
         cmocka_unit_test(long_lines_are_logged_in_pieces),
         cmocka_unit_test(memory_of_0_is_no_limit),
         cmocka_unit_test(loading_may_take_longer_than_a_call),

@@ -117,6 +117,8 @@ static void three_steps_earn_the_full_score(void **state)
         { "\xD9\xA1\xD9\xA2. x", 1.0 / 3 },
         { "\xC2\xB2. x Step \xC2\xBD: y", 0 }, { "x\n- a\n* b\n-c\n-d", 1 },
         { "- a", 0 }, { "First, Second, Next, Finally,", 1 },
+        { "x\n- a", 1.0 / 3 }, { "x\n* a", 1.0 / 3 }, { "Second, x", 1.0 / 3 },
+        { "Next, x", 1.0 / 3 }, { "Finally, x", 1.0 / 3 },
         { "first, next,", 0 });
 }
 

@@ -35,5 +35,6 @@ EXPORTED uint32_t last_u(const uint32_t *x, uint64_t count);
 EXPORTED uint64_t last_U(const uint64_t *x, uint64_t count);
 EXPORTED double measure(const char *text);
 EXPORTED double print(const char *text);
+EXPORTED double complain(const char *text);
 
 #endif

@@ -460,6 +460,48 @@ static void a_group_ends_at_its_brace(void **state)
     }
 }
 
+/* As Python's \\s, [0-9] and [A-Za-z] in a pattern of bytes. */
+static void bytes_are_classified(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 256; c++) {
+        assert_int_equal(rule_ascii_space((char)c),
+                         c && strchr(" \t\n\v\f\r", c));
+        assert_int_equal(rule_ascii_digit((char)c),
+                         c && strchr("0123456789", c));
+        assert_int_equal(rule_ascii_letter((char)c),
+                         c && strchr("abcdefghijklmnopqrstuvwxyz"
+                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                                     c));
+    }
+}
+
+/* A buffer keeps in mind that something did not fit, until it is set anew. */
+static void a_replacement_that_does_not_fit_is_told(void **state)
+{
+    static rule_buffer buffer;
+    static rule_buffer scratch;
+    static char text[RULE_BUFFER_BYTES];
+    (void)state;
+    memset(text, 'b', sizeof(text));
+    text[0] = 'a';
+    for (size_t more = 0; more < 2; more++) {
+        size_t size = sizeof(text) - 1 + more;
+        rule_buffer_set(&buffer, (rule_text){ text, size });
+        assert_int_equal(buffer.full, 0);
+        rule_buffer_replace(&buffer, "a", "cc", &scratch);
+        assert_int_equal(buffer.full, more);
+        rule_buffer_replace(&buffer, "d", "e", &scratch);
+        assert_int_equal(buffer.full, more);
+        if (!more) {
+            assert_int_equal(buffer.size, sizeof(text));
+            assert_memory_equal(buffer.data, "ccb", 3);
+        }
+    }
+    rule_buffer_set(&buffer, rule_text_of("a"));
+    assert_int_equal(buffer.full, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +514,8 @@ int main(void)
         cmocka_unit_test(first_and_last_numbers_are_found),
         cmocka_unit_test(options_keep_their_types_and_defaults),
         cmocka_unit_test(a_group_ends_at_its_brace),
+        cmocka_unit_test(bytes_are_classified),
+        cmocka_unit_test(a_replacement_that_does_not_fit_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

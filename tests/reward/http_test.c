@@ -129,6 +129,10 @@ static void templates_take_parts_and_fields(void **state)
                    "the data row has no field extra_info.level, which the "
                    "template names");
     rig_close(&r);
+    rig_open(&r, "/quote", CHAT("{ids}{response}", "pattern", "."));
+    expect_failure(&r, "x",
+                   "the data row has no field ids, which the template names");
+    rig_close(&r);
 }
 
 /* ---- answers that are no scores ----------------------------------------- */
@@ -280,16 +284,22 @@ static void flapping_servers_are_asked_again(void **state)
     rig_close(&r);
 }
 
+/* The others pass one that has no answer yet. */
 static void requests_are_under_way_together(void **state)
 {
     (void)state;
     rig r;
     xray_score score;
     const xray_sample_in samples[] = { make_sample(0, "a"),
-                                       make_sample(1, "ab") };
+                                       make_sample(1, "ab"),
+                                       make_sample(2, "abc"),
+                                       make_sample(3, "abcd") };
     rig_open(&r, "/meet", RIG_KEYS("batch", "1", "concurrency", "2"));
-    submit(&r, samples, 2);
-    for (int i = 0; i < 2; i++) {
+    submit(&r, samples, 1);
+    while (!server_requests(&r.server))
+        ;
+    submit(&r, samples + 1, 3);
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(next_score(&r, &score), XRAY_OK);
         assert_true(score.score == (double)score.id + 1);
     }

@@ -79,7 +79,15 @@ static const struct {
     { "3^\\circ", "3", 1 },
     { "a+b", "b+a", 1 },
     { "a+b+c", "c+b+a", 0 },
+    { "\\sqrt{x}+y", "y+\\sqrt{x}", 1 },
+    { "\\sqrt{x}+y+z", "z+y+\\sqrt{x}", 0 },
+    { "x+\\sqrt{2}+a", "a+x+\\sqrt{2}", 1 },
+    { "sqrtx+y", "y+sqrtx", 1 },
+    { "sqrtx+y+z", "z+y+sqrtx", 0 },
+    { "fracx+y+z", "z+y+fracx", 0 },
     { "50%", "50", 1 },
+    { "50\\%", "50", 1 },
+    { "x\\%", "x", 1 },
     { "x^{10}+1", "1+x^{10}", 0 },
     { "1/2+x", "1/2+1x", 1 },
     { "\\$5", "5", 1 },
@@ -330,10 +338,12 @@ static void numbers_and_sums_keep_nothing(void **state)
         const char *text;
         int sum, decimal, percent;
         size_t end;
-    } rows[] = { { "3 + 4", 1, 0, 0, 5 },
-                 { "7%", 0, 0, 1, 2 },
-                 { "7", 0, 0, 0, 1 },
-                 { "2,74", 0, 1, 0, 4 } };
+    } rows[] = { { "3 + 4", 1, 0, 0, 5 },    { "7%", 0, 0, 1, 2 },
+                 { "7", 0, 0, 0, 1 },        { "2,74", 0, 1, 0, 4 },
+                 { "7 \n %", 0, 0, 1, 5 },   { "7 percent of", 0, 0, 1, 9 },
+                 { "7Percent", 0, 0, 1, 8 }, { "7\tpct.", 0, 0, 1, 5 },
+                 { "2,74 Pct", 0, 1, 1, 8 }, { "7 PERCENT", 0, 0, 0, 1 },
+                 { "7 per", 0, 0, 0, 1 } };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         rule_scan scan;

@@ -370,6 +370,8 @@ static void a_truth_with_an_expression_is_no_value(void **state)
         { "x^2=4", "4" },
         { "a+b=5", "5" },
         { "2x=4", "4" },
+        { "|\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}|=-2", "-2" },
+        { "\\left|\\begin{pmatrix}|x|&1\\end{pmatrix}\\right|+|y|=5", "5" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {

@@ -172,7 +172,7 @@ static const form minerva[] = {
     { "5.$", "5" },
     { "1\\ 2", "12" },
     { "\\text{and}", "," },
-    { "1,\\text{and}2", "12" },
+    { "a,\\text{and}b\\text{\ns}", "a,b" },
     { "5 square ways", "5" },
     { "childrentickets", "" },
     { "\\;5", "5" },

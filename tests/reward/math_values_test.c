@@ -47,6 +47,8 @@ static const pair equal_functions[] = {
     { "\\lfloor -2.5\\rfloor", "-3" },
     { "\\lceil 2.5\\rceil", "3" },
     { "\\lvert -3\\rvert", "3" },
+    { "\\vert -3\\vert", "3" },
+    { "2\\left\\vert x\\right\\vert+1", "1+2|x|" },
     { "\\sqrt[3]{27}", "3" },
     { "\\sqrt[4]{16}", "2" },
     { "\\sqrt[3]{-27}", "-3" },
@@ -263,9 +265,10 @@ static void units_do_not_count(void **state)
         "textsf", "mathrm", "mathbf", "mathit", "mathsf", "operatorname",
     };
     static const pair equal[] = {
-        { "5 percent", "5\\%" },
+        { "5 percent", "0.05" },
         { "5 pct", "0.05" },
-        { "5 percentage", "5\\%" },
+        { "5 percentage", "0.05" },
+        { "5 Percent", "5\\%" },
         { "5 thousand", "5000" },
         { "5 million", "5000000" },
         { "5 billion", "5000000000" },
@@ -273,7 +276,9 @@ static void units_do_not_count(void **state)
         { "5 Million", "5000000" },
         { "5\\%", "\\frac{1}{20}" },
         { "5\\text{ million}", "5000000" },
-        { "5\\text{ percent}", "5\\%" },
+        { "5\\text{ percent}", "0.05" },
+        { "5\\mathrm{pct}", "0.05" },
+        { "5\\text{ percentage}", "0.05" },
         { "5 \\pmod 7", "5" },
         { "\\angle 5", "5" },
         { "5 \\text{ m}^2", "5" },
@@ -282,8 +287,12 @@ static void units_do_not_count(void **state)
         { "\\text{-5}", "-5" },
     };
     static const pair unequal[] = {
-        { "5 percent", "6\\%" }, { "5\\%", "0.5" }, { "5 thousand", "5" },
-        { "5 million", "5000" }, { "5x", "5" },     { "5 ab", "5" },
+        { "5 percent", "6\\%" }, { "5\\%", "0.5" },
+        { "5 thousand", "5" },   { "5 million", "5000" },
+        { "5x", "5" },           { "5 ab", "5" },
+        { "5 percent", "0.5" },  { "5 inches", "0.05" },
+        { "5 million", "5" },    { "5 billion", "5" },
+        { "5 trillion", "5" },   { "5 permille", "0.05" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
@@ -306,7 +315,84 @@ static void units_do_not_count(void **state)
     UNEQUAL(unequal);
 }
 
+/* `form` with a name in place of each #. */
+static void fill_form(const char *form, const char *name, char *out, size_t cap)
+{
+    size_t size = 0;
+    *out = '\0';
+    for (; *form; form++)
+        size += (size_t)snprintf(out + size, cap - size, "%.*s",
+                                 *form == '#' ? (int)strlen(name) : 1,
+                                 *form == '#' ? name : form);
+}
+
+/* Commands of a kind, and what each of them is equal to, or not. */
+static void every_command_has_the_part_of_its_kind(void **state)
+{
+    static const struct {
+        const char *names[12];
+        const char *a;
+        const char *b;
+        int equal;
+    } rows[] = {
+        { { "frac", "dfrac", "tfrac", "cfrac" }, "\\#12", "0.5", 1 },
+        { { "binom", "dbinom", "tbinom" }, "\\#52", "10", 1 },
+        { { "matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix" },
+          "\\begin{#}1\\\\2\\end{#}",
+          "\\begin{array}{c}1\\\\2\\end{array}",
+          1 },
+        /* What is under the mark belongs to the name. */
+        { { "mathbb", "mathcal", "overline", "vec", "bar", "hat", "widehat",
+            "underline", "overrightarrow", "boldsymbol" },
+          "\\#{a}b",
+          "\\#{b}a",
+          0 },
+        { { "mathbb", "mathcal", "overline", "vec", "bar", "hat", "widehat",
+            "underline", "overrightarrow", "boldsymbol" },
+          "\\# ab",
+          "b\\#{a}",
+          1 },
+        /* What follows is what the operator is applied to. */
+        { { "sum", "prod", "int", "lim", "bigcup", "bigcap", "min", "max",
+            "gcd" },
+          "\\#_{k}ab",
+          "a\\#_{k}b",
+          0 },
+        { { "sum", "prod", "int", "lim", "bigcup", "bigcap", "min", "max",
+            "gcd" },
+          "\\#_{k}ab",
+          "\\#_{k}ba",
+          1 },
+        /* An operator ends the argument of a function. */
+        { { "cdot", "times", "ast" }, "\\sin 2 \\# x", "x\\sin(2)", 1 },
+        { { "div" }, "\\sin 2 \\# x", "\\sin(2)/x", 1 },
+        { { "bmod", "mod" }, "\\log 1000 \\# 2", "1", 1 },
+        { { " ", "\t", "\n", "\v", "\f", "\r", "\\\n", "\\ ", "~" },
+          "\\frac#1#2#+#x",
+          "x+0.5",
+          1 },
+    };
+    int bad = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (size_t k = 0; k < 12 && rows[i].names[k]; k++) {
+            char a[80];
+            char b[80];
+            fill_form(rows[i].a, rows[i].names[k], a, sizeof(a));
+            fill_form(rows[i].b, rows[i].names[k], b, sizeof(b));
+            if (are_equal(a, b) == rows[i].equal)
+                continue;
+            print_error("%s: %s\n", a, b);
+            bad++;
+        }
+    assert_int_equal(bad, 0);
+}
+
 static const pair equal_sets[] = {
+    { "\\lbrack 0,1\\rbrack", "[0,1]" },
+    { "(0,1\\rbrack", "0 < x \\le 1" },
+    { "\\left\\lbrack 0,1\\right)", "0 \\le x < 1" },
+    { "\\{x \\vert x > 1\\}", "(1,\\infty)" },
     { "x < 3", "3 > x" },
     { "x \\le 3", "3 \\ge x" },
     { "x \\leqslant 3", "x \\leq 3" },
@@ -483,6 +569,7 @@ int main(void)
         cmocka_unit_test(operators_have_their_precedence),
         cmocka_unit_test(numbers_are_exact),
         cmocka_unit_test(units_do_not_count),
+        cmocka_unit_test(every_command_has_the_part_of_its_kind),
         cmocka_unit_test(sets_equal_the_relations_that_describe_them),
         cmocka_unit_test(matrices_are_compared),
         cmocka_unit_test(words_equal_in_any_case_and_wrapper),

@@ -180,7 +180,7 @@ static void answer_echo(talk *t)
 static void answer_meeting(talk *t)
 {
     (void)pthread_mutex_lock(&t->s->lock);
-    while (t->s->count < 2)
+    while (t->number == 0 && t->s->count < 4)
         (void)pthread_cond_wait(&t->s->changed, &t->s->lock);
     (void)pthread_mutex_unlock(&t->s->lock);
     answer_rows(t);

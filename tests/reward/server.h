@@ -34,7 +34,7 @@ typedef struct server {
  *   /quote     the response is what a judge says
  *   /key       as /rows if the key is "sesame-1234", else 401
  *   /echo      400, with the header of the key as its reason
- *   /meet      as /rows, once two requests are there
+ *   /meet      as /rows; the first request once three others are there
  *   /flap      503 first, then a closed connection, then as /rows
  *   /limit     429 with Retry-After: 1 first, then as /rows
  *   /later     429 with Retry-After: 100000

@@ -90,7 +90,7 @@ static void *render_often(void *arg)
         xm_chat_call call = { .messages = xr_json_get(s->context, "messages"),
                               .tools = xr_json_get(s->context, "tools") };
         s->wrong |= xm_chat_render(s->chat, &call, NULL, NULL, &text) != 0 ||
-                    strcmp(text.text.data, s->wanted) != 0;
+                    !chat_wrote(&text, s->wanted);
     }
     xm_chat_text_free(&text);
     return NULL;

@@ -5,9 +5,18 @@
 #ifndef XR_TEST_CHAT_CHECKS_H
 #define XR_TEST_CHAT_CHECKS_H
 
+#include <string.h>
+
 #include "core/base/json.h"
 #include "model/chat/chat.h"
 #include "model/text/tokenizer.h"
+
+/* Whether the rendered text is this one and nothing behind it. */
+static inline int chat_wrote(const xm_chat_text *text, const char *wanted)
+{
+    return text->text.size == strlen(wanted) &&
+           strcmp(xr_str_text(&text->text), wanted) == 0;
+}
 
 /* Compiles and renders a source with all that the context holds. Errors name
  * the template "mine" and row 7 of rows.jsonl. */

@@ -6,7 +6,7 @@
 #include "tests/testing.h"
 
 #include "core/base/file.h"
-#include "model/chat/chat.h"
+#include "tests/text/chat_checks.h"
 
 /* Makes a model directory with the files (name, content, ..., NULL). */
 static void make_model_dir(const char *dir, const char *const *files)
@@ -40,8 +40,10 @@ static void expect_template(const char *dir, const char *name, int tools,
     if (status) {
         if (!strstr(err.text, wanted))
             fail_msg("[%s], wanted [%s]", err.text, wanted);
-    } else {
-        assert_string_equal(chat ? xr_str_text(&text.text) : "none", wanted);
+    } else if (!chat) {
+        assert_string_equal("none", wanted);
+    } else if (!chat_wrote(&text, wanted)) {
+        fail_msg("[%s], wanted [%s]", xr_str_text(&text.text), wanted);
     }
     xm_chat_text_free(&text);
     xm_chat_close(chat);
