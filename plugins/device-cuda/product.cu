@@ -242,6 +242,9 @@ xray_status product_set_matrix(const cuda_device *d, cudaStream_t stream,
                                const char *where, const xray_weight *w,
                                product_gemm *g)
 {
+    if (w->evicted)
+        return cuda_fail(d, XRAY_E_STATE, where,
+                         "the weight was evicted; call weight_changed");
     xray_status status = refresh_weight(d, stream, where, w);
     g->b = w->narrow ? w->narrow : w->data;
     g->b_row = w->narrow ? product_row(w->cols) : w->cols;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests that an allocation of the cuda device that fails, whichever call of the
- * driver does, leaves neither memory nor addresses behind; and page-locked
- * memory, which can be had in two ways.
+ * driver does, leaves neither memory nor addresses behind; page-locked memory,
+ * which can be had in two ways; and evicted copies of weights.
  */
 #include "emulate_runtime.h"
 #include "tests/cuda/products.h"
@@ -41,11 +41,45 @@ static void failed_allocations_leave_nothing(void **state)
     destroy_cuda(d);
 }
 
-static uint64_t read_host_live(cuda_device *d)
+/* The sentence names the owner, the request, the GPU, what is free of what it
+ * has, and what the instance holds with each tag. */
+static void a_refused_allocation_tells_what_is_held(void **state)
+{
+    static const char *const tags[XRAY_TAG_COUNT] = {
+        "weights", "grads", "optimizer", "activations", "kv", "workspace",
+    };
+    const cuda_config config = { .index = 1, .precision = CUDA_FLOAT32 };
+    void *d = NULL;
+    void *p[XRAY_TAG_COUNT];
+    (void)state;
+    emulate_devices(2, 90, 1u << 30);
+    must(cuda_ops()->create(&bench_host, &config, 1, &d));
+    for (uint32_t t = 0; t < XRAY_TAG_COUNT; t++)
+        must(cuda_ops()->alloc(d, "test", t, 1000 * (t + 1), &p[t]));
+    for (uint32_t t = 0; t < XRAY_TAG_COUNT; t++) {
+        char text[512];
+        void *none = NULL;
+        const char *owner = t % 2 ? "the actor" : "the critic";
+        (void)snprintf(text, sizeof(text),
+                       "alloc: %s: no device memory for %u bytes of %s; GPU 1 "
+                       "has 1073720816 of 1073741824 bytes free, and this "
+                       "instance holds weights 1000, grads 2000, optimizer "
+                       "3000, activations 4000, kv 5000, workspace 6008",
+                       owner, 0x80000000u + t, tags[t]);
+        assert_int_equal(cuda_ops()->alloc(d, owner, t, 0x80000000u + t, &none),
+                         XRAY_E_NOMEM);
+        assert_string_equal(last_failure, text);
+        assert_null(none);
+    }
+    cuda_ops()->destroy(d);
+    emulate_devices(1, 90, 8ull << 30);
+}
+
+static xray_memory_stats read_stats(cuda_device *d)
 {
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
-    assert_int_equal(cuda_ops()->memory(d, &stats), XRAY_OK);
-    return stats.host_live;
+    must(cuda_ops()->memory(d, &stats));
+    return stats;
 }
 
 static void assert_zeroed(const unsigned char *p, uint64_t bytes)
@@ -53,6 +87,28 @@ static void assert_zeroed(const unsigned char *p, uint64_t bytes)
     for (uint64_t i = 0; i < bytes; i++)
         if (p[i])
             fail_msg("byte %llu is %u", (unsigned long long)i, p[i]);
+}
+
+static void host_memory_is_counted_and_zeroed(void **state)
+{
+    (void)state;
+    cuda_device *d = create_cuda(CUDA_FLOAT32);
+    unsigned char *p = NULL;
+    void *q = NULL;
+    xray_memory_stats before = read_stats(d);
+    must(cuda_ops()->host_alloc(d, "test", 1000, (void **)&p));
+    must(cuda_ops()->host_alloc(d, "test", 0, &q));
+    assert_int_equal((uintptr_t)p % 64, 0);
+    assert_zeroed(p, 1000);
+    xray_memory_stats now = read_stats(d);
+    assert_int_equal(now.host_live, 1000);
+    assert_int_equal(now.high_all, before.high_all);
+    cuda_ops()->host_free(d, p);
+    cuda_ops()->host_free(d, NULL);
+    assert_int_equal(read_stats(d).host_live, 0);
+    assert_int_equal(read_stats(d).host_high, 1000);
+    assert_int_equal(cuda_ops()->host_alloc(d, "test", 1, NULL), XRAY_E_ARG);
+    destroy_cuda(d);
 }
 
 /* A large block of page-locked memory is mapped, or comes from cudaMallocHost
@@ -70,13 +126,13 @@ static void large_host_blocks_are_locked(void **state)
         assert_int_equal(cuda_ops()->host_alloc(d, "test", 100, &q), XRAY_OK);
         emulate_refuse(NULL);
         assert_int_equal(emulate_locked(), refused ? 0 : 66u << 20);
-        assert_int_equal(read_host_live(d), large + 100);
+        assert_int_equal(read_stats(d).host_live, large + 100);
         assert_int_equal((uintptr_t)p % 64, 0);
         assert_zeroed(p, large);
         memset(p, 1, large);
         cuda_ops()->host_free(d, p);
         assert_int_equal(emulate_locked(), 0);
-        assert_int_equal(read_host_live(d), 100);
+        assert_int_equal(read_stats(d).host_live, 100);
         cuda_ops()->host_free(d, q);
     }
     emulate_refuse("cudaMallocHost");
@@ -84,15 +140,87 @@ static void large_host_blocks_are_locked(void **state)
     assert_int_equal(cuda_ops()->host_alloc(d, "test", 100, &p), XRAY_E_NOMEM);
     emulate_refuse(NULL);
     assert_null(p);
-    assert_int_equal(read_host_live(d), 0);
+    assert_int_equal(read_stats(d).host_live, 0);
     destroy_cuda(d);
+}
+
+/* What an engine does between the eviction of a weight and its return. */
+static void run_empty_graph(cuda_device *d)
+{
+    xray_stream *s = NULL;
+    xray_graph *g = NULL;
+    must(cuda_ops()->stream_create(d, &s));
+    must(cuda_ops()->graph_begin(d, s));
+    must(cuda_ops()->graph_end(d, s, &g));
+    must(cuda_ops()->graph_launch(d, s, g));
+    must(cuda_ops()->sync(d, s));
+    cuda_ops()->graph_destroy(d, g);
+    cuda_ops()->stream_destroy(d, s);
+}
+
+/* A copy of 1.2 MB gives its memory back. Until `weight_changed` brings it back
+ * nothing writes to it, even if it is older than the weight, and products are
+ * refused. */
+static void evicted_copies_come_back(void **state)
+{
+    enum { N = 768 };
+    float *data = random_floats((size_t)N * N, 1);
+    float *x = random_floats(N, 1);
+    float y[2][N];
+    xray_weight *w = NULL;
+    const xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
+                                    .data = data,
+                                    .rows = N,
+                                    .cols = N,
+                                    .dtype = XRAY_F32,
+                                    .uses = XRAY_USE_NT };
+    (void)state;
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    must(cuda_ops()->weight_create(d, &desc, &w));
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
+                       .weight = w,
+                       .tokens = { 1, NULL },
+                       .x = x,
+                       .y = y[0],
+                       .x_stride = N,
+                       .y_stride = N,
+                       .kind = XRAY_NT };
+    const uint64_t held = read_stats(d).live[XRAY_TAG_WEIGHTS];
+    must(cuda_ops()->matmul(d, NULL, &op));
+    const uint64_t memory = count_free(d);
+    must(cuda_ops()->weight_changed(d, w));
+    for (int i = 0; i < 2; i++) {
+        must(cuda_ops()->weight_evict(d, w));
+        assert_int_equal(read_stats(d).live[XRAY_TAG_WEIGHTS], 0);
+        assert_true(count_free(d) >= memory + held);
+    }
+    run_empty_graph(d);
+    op.y = y[1];
+    assert_int_equal(cuda_ops()->matmul(d, NULL, &op), XRAY_E_STATE);
+    assert_string_equal(last_failure,
+                        "matmul: the weight was evicted; call weight_changed");
+    for (int i = 0; i < 2; i++) {
+        must(cuda_ops()->weight_changed(d, w));
+        assert_int_equal(read_stats(d).live[XRAY_TAG_WEIGHTS], held);
+        assert_int_equal(count_free(d), memory);
+    }
+    must(cuda_ops()->matmul(d, NULL, &op));
+    assert_memory_equal(y[0], y[1], sizeof(y[0]));
+    must(cuda_ops()->weight_evict(d, w));
+    cuda_ops()->weight_destroy(d, w);
+    destroy_cuda(d);
+    free(data);
+    free(x);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failed_allocations_leave_nothing),
+        cmocka_unit_test(a_refused_allocation_tells_what_is_held),
+        cmocka_unit_test(host_memory_is_counted_and_zeroed),
         cmocka_unit_test(large_host_blocks_are_locked),
+        cmocka_unit_test(evicted_copies_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
