@@ -2,7 +2,8 @@
  *
  * Tests that an allocation of the cuda device that fails, whichever call of the
  * driver does, leaves neither memory nor addresses behind; page-locked memory,
- * which can be had in two ways; and evicted copies of weights.
+ * which can be had in two ways; evicted copies of weights; and the sentences of
+ * calls that lack an argument.
  */
 #include "emulate_runtime.h"
 #include "tests/cuda/products.h"
@@ -213,6 +214,50 @@ static void evicted_copies_come_back(void **state)
     free(x);
 }
 
+#define LACKS(call, text)                               \
+    do {                                                \
+        assert_int_equal(cuda_ops()->call, XRAY_E_ARG); \
+        assert_string_equal(last_failure, text);        \
+    } while (0)
+
+static void what_a_call_lacks_is_named(void **state)
+{
+    const xray_checksum_rows checksum = {
+        .header = XRAY_HEADER(xray_checksum_rows), .rows = 1, .bytes = 8
+    };
+    const xray_copy_rows copy = { .header = XRAY_HEADER(xray_copy_rows),
+                                  .rows = 1,
+                                  .bytes = 8,
+                                  .kind = XRAY_COPY_ON_DEVICE };
+    uint64_t sum = 0;
+    (void)state;
+    cuda_device *d = create_cuda(CUDA_FLOAT32);
+    LACKS(info(d, NULL), "info: info is NULL");
+    LACKS(alloc(d, "actor", XRAY_TAG_KV, 8, NULL), "alloc: actor: out is NULL");
+    LACKS(host_alloc(d, "actor", 8, NULL), "host_alloc: actor: out is NULL");
+    LACKS(memory(d, NULL), "memory: stats is NULL");
+    LACKS(copy(d, NULL, NULL, &sum, 8, XRAY_COPY_TO_HOST),
+          "copy: a pointer is NULL");
+    LACKS(copy(d, NULL, &sum, NULL, 8, XRAY_COPY_TO_HOST),
+          "copy: a pointer is NULL");
+    LACKS(zero(d, NULL, NULL, 8), "zero: the pointer is NULL");
+    LACKS(copy_rows(d, NULL, &copy), "copy_rows: a pointer is NULL");
+    LACKS(checksum(d, &checksum, NULL), "checksum: a pointer is NULL");
+    LACKS(checksum(d, &checksum, &sum), "checksum: a pointer is NULL");
+    LACKS(stream_create(d, NULL), "stream_create: out is NULL");
+    LACKS(event_create(d, NULL), "event_create: out is NULL");
+    LACKS(event_record(d, NULL, NULL), "event_record: event is NULL");
+    LACKS(event_wait(d, NULL, NULL), "event_wait: event is NULL");
+    LACKS(event_query(d, NULL), "event_query: event is NULL");
+    LACKS(event_sync(d, NULL), "event_sync: event is NULL");
+    LACKS(graph_end(d, NULL, NULL), "graph_end: out is NULL");
+    LACKS(graph_launch(d, NULL, NULL), "graph_launch: graph is NULL");
+    LACKS(weight_changed(d, NULL), "weight_changed: weight is NULL");
+    LACKS(weight_evict(d, NULL), "weight_evict: weight is NULL");
+    LACKS(share(d, NULL, NULL), "share: a pointer is NULL");
+    destroy_cuda(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +266,7 @@ int main(void)
         cmocka_unit_test(host_memory_is_counted_and_zeroed),
         cmocka_unit_test(large_host_blocks_are_locked),
         cmocka_unit_test(evicted_copies_come_back),
+        cmocka_unit_test(what_a_call_lacks_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
