@@ -118,6 +118,18 @@ CU_FN float cu_from_bf16(uint16_t x)
     return cu_float((uint32_t)x << 16);
 }
 
+/* Widens an IEEE half, exactly, subnormal numbers included. */
+CU_FN float cu_from_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t m = h & 0x7fffu;
+    uint32_t normal = (m << 13) + 0x38000000u;
+    uint32_t small = cu_bits((float)m * 0x1p-24f);
+    uint32_t x = m < 0x400u ? small : normal;
+    x = m >= 0x7c00u ? m << 13 | 0x7f800000u : x;
+    return cu_float(sign | x);
+}
+
 /* One element of fp32 or bf16: widened as it is loaded, rounded as it is
  * stored. */
 CU_FN float cu_load1(const float *p)

@@ -89,7 +89,8 @@ struct xray_weight {
     /* [dev] This weight's own copy in bf16, whose rows are padded to multiples
      * of 8; computed again after a change. NULL: `data` is used directly. */
     uint16_t *narrow;
-    uint32_t stale; /* 1: `narrow` is older than `data` */
+    uint32_t stale;   /* 1: `narrow` is older than `data` */
+    uint32_t evicted; /* 1: `narrow` has no memory */
     uint32_t reserved;
     xray_weight *prev; /* previous handle in cuda_device.weights */
     xray_weight *next;

@@ -543,18 +543,17 @@ xray_status cuda_weight_evict(void *self, xray_weight *weight)
     if (!weight->narrow)
         return XRAY_OK;
     weight->stale = 0;
+    weight->evicted = 1;
     return cuda_evict(d, weight->narrow);
 }
 
 xray_status cuda_weight_restore(void *self, xray_weight *weight)
 {
-    if (weight && weight->narrow) {
-        const cuda_block *b =
-            cuda_block_at((cuda_device *)self, weight->narrow);
-        xray_status status =
-            b && b->evicted ? cuda_restore(self, weight->narrow) : XRAY_OK;
+    if (weight && weight->evicted) {
+        xray_status status = cuda_restore(self, weight->narrow);
         if (status != XRAY_OK)
             return status;
+        weight->evicted = 0;
     }
     return cuda_weight_changed(self, weight);
 }

@@ -118,17 +118,6 @@ CU_FN uint16_t to_f16(float x)
     return (uint16_t)(sign | h);
 }
 
-CU_FN float from_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    uint32_t m = h & 0x7fffu;
-    uint32_t normal = (m << 13) + 0x38000000u;
-    uint32_t small = cu_bits((float)m * 0x1p-24f);
-    uint32_t x = m < 0x400u ? small : normal;
-    x = m >= 0x7c00u ? m << 13 | 0x7f800000u : x;
-    return cu_float(sign | x);
-}
-
 /* Element types as template arguments: XRAY_F32, XRAY_BF16, XRAY_F16. */
 
 template <int Wide, uint32_t Type>
@@ -143,7 +132,7 @@ CU_FN cu_quad load_as(const void *p, uint64_t at, uint64_t left)
     cu_load4_16<Wide>((const uint16_t *)p + at, left, h);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        q.f[i] = from_f16(h[i]);
+        q.f[i] = cu_from_f16(h[i]);
     return q;
 }
 

@@ -11,21 +11,12 @@
 
 /* ---- rounding ------------------------------------------------------------ */
 
-CU_FN float from_f16(uint16_t h)
-{
-    uint32_t bits = (uint32_t)(h & 0x7fffu) << 13;
-    float f = cu_float(bits) * 0x1p112f;
-    if (bits >= 0x0f800000u)
-        f = cu_float(bits | 0x7f800000u);
-    return cu_float(cu_bits(f) | (uint32_t)(h & 0x8000u) << 16);
-}
-
 CU_FN float value_at(const void *x, uint64_t at, uint32_t dtype)
 {
     if (dtype == XRAY_F32)
         return ((const float *)x)[at];
     uint16_t h = ((const uint16_t *)x)[at];
-    return dtype == XRAY_BF16 ? cu_from_bf16(h) : from_f16(h);
+    return dtype == XRAY_BF16 ? cu_from_bf16(h) : cu_from_f16(h);
 }
 
 /* Rounds rows to bf16. Bound by memory: 2 or 4 bytes in and 2 out per element;
@@ -242,6 +233,9 @@ xray_status product_set_matrix(const cuda_device *d, cudaStream_t stream,
                                const char *where, const xray_weight *w,
                                product_gemm *g)
 {
+    if (w->evicted)
+        return cuda_fail(d, XRAY_E_STATE, where,
+                         "the weight was evicted; call weight_changed");
     xray_status status = refresh_weight(d, stream, where, w);
     g->b = w->narrow ? w->narrow : w->data;
     g->b_row = w->narrow ? product_row(w->cols) : w->cols;

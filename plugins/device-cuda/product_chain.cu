@@ -12,19 +12,9 @@
 #define WIDE_B 2u
 #define WIDE_C 4u
 
-/* Converts an IEEE half to float, exactly, subnormal numbers included. */
-CU_FN float from_f16(uint16_t h)
-{
-    uint32_t bits = (uint32_t)(h & 0x7fffu) << 13;
-    float f = cu_float(bits) * 0x1p112f;
-    if (bits >= 0x0f800000u)
-        f = cu_float(bits | 0x7f800000u);
-    return cu_float(cu_bits(f) | (uint32_t)(h & 0x8000u) << 16);
-}
-
 CU_FN float widen_16(uint16_t h, uint32_t dtype)
 {
-    return dtype == XRAY_BF16 ? cu_from_bf16(h) : from_f16(h);
+    return dtype == XRAY_BF16 ? cu_from_bf16(h) : cu_from_f16(h);
 }
 
 /* Loads elements [at, at + 4) of p as floats. Elements from `left` on are 0 and

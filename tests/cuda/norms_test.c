@@ -16,13 +16,21 @@ typedef struct shape {
     uint32_t groups, dim, pad; /* pad: values between tokens */
     size_t off;                /* offset of all pointers, in values */
     uint32_t segments;         /* of the weight's gradient of rmsnorm */
+    uint32_t odd; /* the operand whose alignment is that of one value */
 } shape;
 
+enum { ALL_EVEN, ODD_X, ODD_Y, ODD_DY, ODD_DX, ODD_W };
+
 static const shape shapes[] = {
-    { 3, 1, 1, 0, 0, 0 },    { 9, 5, 7, 1, 0, 5 },    { 40, 3, 64, 0, 0, 0 },
-    { 21, 2, 100, 4, 1, 2 }, { 17, 4, 128, 8, 0, 2 }, { 11, 2, 256, 4, 0, 1 },
-    { 9, 2, 260, 0, 0, 0 },  { 6, 1, 300, 4, 1, 0 },  { 530, 1, 896, 4, 0, 1 },
-    { 5, 1, 1030, 1, 0, 0 }, { 4, 1, 8200, 0, 0, 0 }, { 300, 8, 32, 0, 0, 8 },
+    { 3, 1, 1, 0, 0, 0 },           { 9, 5, 7, 1, 0, 5 },
+    { 40, 3, 64, 0, 0, 0 },         { 21, 2, 100, 4, 1, 2 },
+    { 17, 4, 128, 8, 0, 2 },        { 11, 2, 256, 4, 0, 1 },
+    { 9, 2, 260, 0, 0, 0 },         { 6, 1, 300, 4, 1, 0 },
+    { 530, 1, 896, 4, 0, 1 },       { 5, 1, 1030, 1, 0, 0 },
+    { 4, 1, 8200, 0, 0, 0 },        { 300, 8, 32, 0, 0, 8 },
+    { 7, 1, 264, 4, 0, 0, ODD_X },  { 7, 1, 264, 8, 0, 0, ODD_Y },
+    { 7, 1, 264, 4, 0, 0, ODD_DY }, { 7, 1, 264, 8, 0, 0, ODD_DX },
+    { 7, 1, 264, 4, 0, 0, ODD_W },
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
@@ -30,12 +38,24 @@ typedef struct fields {
     buf x, w, bias, y, dy, dx, stat, residual, dw, db, live;
 } fields;
 
+/* Values from token to token: of each operand another number. */
+static size_t stride_of(const shape *s, uint32_t operand)
+{
+    return (size_t)s->groups * s->dim + s->pad * (size_t)operand +
+           (s->odd == operand ? 1 : 0);
+}
+
+static const float *weight_of(const shape *h, const buf *w, int s)
+{
+    return buf_floats(w, s, h->off + (h->odd == ODD_W ? 1 : 0));
+}
+
 static fields make_fields(const pair *p, const shape *s)
 {
-    size_t stride = (size_t)s->groups * s->dim + s->pad;
+    size_t stride = stride_of(s, ODD_DX) + 1;
     int32_t live = s->tokens > 5 ? (int32_t)s->tokens - 2 : (int32_t)s->tokens;
     fields f = { .x = make_random_buf(p, s->tokens * stride + 1, 2),
-                 .w = make_random_buf(p, s->dim + 1u, 1),
+                 .w = make_random_buf(p, s->dim + 2u, 1),
                  .bias = make_random_buf(p, s->dim + 1u, 1),
                  .y = make_random_buf(p, s->tokens * stride + 1, 1),
                  .dy = make_random_buf(p, s->tokens * stride + 1, 1),
@@ -73,7 +93,8 @@ static void compare_rmsnorm(const pair *p, const shape *h, int residual,
     uint32_t x_dtype = type_in(kind, 0);
     uint32_t residual_dtype = type_in(kind, 2);
     fields f = make_fields(p, h);
-    size_t stride = (size_t)h->groups * h->dim + h->pad;
+    const uint32_t y_as = in_place ? ODD_X : ODD_Y;
+    const uint32_t dx_as = in_place ? ODD_DY : ODD_DX;
     for (int s = 0; s < 2; s++) {
         xray_rmsnorm op = { .header = XRAY_HEADER(xray_rmsnorm),
                             .tokens = { h->tokens, f.live.p[s] },
@@ -81,11 +102,11 @@ static void compare_rmsnorm(const pair *p, const shape *h, int residual,
                             .residual = residual
                                             ? buf_floats(&f.residual, s, h->off)
                                             : NULL,
-                            .weight = buf_floats(&f.w, s, h->off),
+                            .weight = weight_of(h, &f.w, s),
                             .y = buf_floats(in_place ? &f.x : &f.y, s, h->off),
                             .rstd = f.stat.p[s],
-                            .x_stride = stride,
-                            .y_stride = stride,
+                            .x_stride = stride_of(h, ODD_X),
+                            .y_stride = stride_of(h, y_as),
                             .groups = h->groups,
                             .dim = h->dim,
                             .eps = 1e-5f,
@@ -102,9 +123,9 @@ static void compare_rmsnorm(const pair *p, const shape *h, int residual,
             .dy = buf_floats(&f.dy, s, h->off),
             .dx = buf_floats(in_place ? &f.dy : &f.dx, s, h->off),
             .dweight = f.dw.p[s],
-            .x_stride = residual ? h->dim : stride,
-            .dy_stride = stride,
-            .dx_stride = stride,
+            .x_stride = residual ? h->dim : op.x_stride,
+            .dy_stride = stride_of(h, ODD_DY),
+            .dx_stride = stride_of(h, dx_as),
             .groups = h->groups,
             .dim = h->dim,
             .accumulate = in_place ? 0 : 1,
@@ -159,18 +180,19 @@ static void compare_layernorm(const pair *p, const shape *h, int in_place,
 {
     uint32_t x_dtype = type_in(kind, 0);
     fields f = make_fields(p, h);
-    size_t stride = (size_t)h->dim + h->pad;
+    const uint32_t y_as = in_place ? ODD_X : ODD_Y;
+    const uint32_t dx_as = in_place ? ODD_DY : ODD_DX;
     for (int s = 0; s < 2; s++) {
         xray_layernorm op = {
             .header = XRAY_HEADER(xray_layernorm),
             .tokens = { h->tokens, f.live.p[s] },
             .x = buf_floats(&f.x, s, h->off),
-            .weight = buf_floats(&f.w, s, h->off),
+            .weight = weight_of(h, &f.w, s),
             .bias = in_place ? NULL : buf_floats(&f.bias, s, h->off),
             .y = buf_floats(in_place ? &f.x : &f.y, s, h->off),
             .stat = f.stat.p[s],
-            .x_stride = stride,
-            .y_stride = stride,
+            .x_stride = stride_of(h, ODD_X),
+            .y_stride = stride_of(h, y_as),
             .dim = h->dim,
             .eps = 1e-5f,
             .x_dtype = x_dtype,
@@ -186,9 +208,9 @@ static void compare_layernorm(const pair *p, const shape *h, int in_place,
                                                       s, h->off),
                                      .dweight = in_place ? NULL : f.dw.p[s],
                                      .dbias = f.db.p[s],
-                                     .x_stride = stride,
-                                     .dy_stride = stride,
-                                     .dx_stride = stride,
+                                     .x_stride = op.x_stride,
+                                     .dy_stride = stride_of(h, ODD_DY),
+                                     .dx_stride = stride_of(h, dx_as),
                                      .dim = h->dim,
                                      .accumulate = in_place ? 0 : 1,
                                      .x_dtype = x_dtype };

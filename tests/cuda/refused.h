@@ -27,6 +27,27 @@ static buf a, b, c, e, w, ids;
         REFUSED(&both, op, &call_, status); \
     } while (0)
 
+/* Makes the valid call without one of the pointers that it needs, for each. */
+#define NEEDS1(op, field) BAD(op, field, NULL, XRAY_E_ARG)
+#define NEEDS2(op, field, ...) \
+    NEEDS1(op, field);         \
+    NEEDS1(op, __VA_ARGS__)
+#define NEEDS3(op, field, ...) \
+    NEEDS1(op, field);         \
+    NEEDS2(op, __VA_ARGS__)
+#define NEEDS4(op, field, ...) \
+    NEEDS1(op, field);         \
+    NEEDS3(op, __VA_ARGS__)
+#define NEEDS5(op, field, ...) \
+    NEEDS1(op, field);         \
+    NEEDS4(op, __VA_ARGS__)
+#define NEEDS6(op, field, ...) \
+    NEEDS1(op, field);         \
+    NEEDS5(op, __VA_ARGS__)
+#define NEEDS7(op, field, ...) \
+    NEEDS1(op, field);         \
+    NEEDS6(op, __VA_ARGS__)
+
 /* Memory of the CUDA device. The CPU's kernels do not run, so it takes any
  * address. */
 static inline float *device_floats(const buf *x)

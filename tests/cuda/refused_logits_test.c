@@ -17,8 +17,7 @@ static void logits_refuse_bad_fields(void **state)
         .vocab = 4,
     };
     GOOD(edit_logits);
-    BAD(edit_logits, logits, NULL, XRAY_E_ARG);
-    BAD(edit_logits, changed, NULL, XRAY_E_ARG);
+    NEEDS2(edit_logits, logits, changed);
     BAD(edit_logits, vocab, 0, XRAY_E_ARG);
     BAD(edit_logits, stride, 3, XRAY_E_ARG);
     BAD(edit_logits, edit_start, device_indices(&ids), XRAY_E_ARG);
@@ -42,7 +41,7 @@ static void logits_refuse_bad_fields(void **state)
                                        .logp = device_floats(&b),
                                        .count = 4 };
     GOOD(pick_logp);
-    BAD(pick_logp, ids, NULL, XRAY_E_ARG);
+    NEEDS3(pick_logp, logits, ids, logp);
     BAD(pick_logp, vocab, (uint64_t)INT32_MAX + 1, XRAY_E_ARG);
     BAD(pick_logp, count, 0, XRAY_E_ARG);
     BAD(pick_logp, count, 5, XRAY_E_ARG);
@@ -55,9 +54,78 @@ static void logits_refuse_bad_fields(void **state)
         .slices = 2,
     };
     GOOD(lm_head_join);
-    BAD(lm_head_join, partials, NULL, XRAY_E_ARG);
+    NEEDS2(lm_head_join, partials, logp);
     BAD(lm_head_join, slices, 0, XRAY_E_ARG);
     BAD(lm_head_join, slice_stride, 7, XRAY_E_ARG);
+}
+
+static void assert_segment_refused(xray_status status, const char *call)
+{
+    char text[128];
+    (void)snprintf(text, sizeof(text),
+                   "%s: segment is 1, but a vocabulary of 9 must have at most "
+                   "8 segments",
+                   call);
+    assert_int_equal(status, XRAY_E_ARG);
+    assert_string_equal(last_failure, text);
+}
+
+static void a_vocabulary_has_at_most_8_segments(void **state)
+{
+    (void)state;
+    const dev *d = &both.d[CUDA];
+    xray_weight *head = NULL;
+    const xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
+                                    .data = device_floats(&w),
+                                    .rows = 9,
+                                    .cols = 7,
+                                    .dtype = XRAY_F32,
+                                    .uses = XRAY_USE_NT | XRAY_USE_NN };
+    must(d->ops->weight_create(d->self, &desc, &head));
+    xray_lm_head_logp logp = { .header = XRAY_HEADER(xray_lm_head_logp),
+                               .items = { .bound = 2 },
+                               .weight = head,
+                               .x = device_floats(&a),
+                               .targets = device_indices(&ids),
+                               .logp = device_floats(&b),
+                               .lse = device_floats(&c),
+                               .segment = 2 };
+    must(d->ops->lm_head_logp(d->self, NULL, &logp));
+    logp.segment = 1;
+    assert_segment_refused(d->ops->lm_head_logp(d->self, NULL, &logp),
+                           "lm_head_logp");
+    const xray_lm_head_grad grad = { .header = XRAY_HEADER(xray_lm_head_grad),
+                                     .forward = &logp,
+                                     .dlogp = device_floats(&e),
+                                     .dx = device_floats(&e) };
+    assert_segment_refused(d->ops->lm_head_grad(d->self, NULL, &grad),
+                           "lm_head_grad");
+    const xray_sample sample = {
+        .header = XRAY_HEADER(xray_sample),
+        .items = { .bound = 2 },
+        .weight = head,
+        .x = device_floats(&a),
+        .draws = (const xray_draw *)(void *)device_floats(&b),
+        .token = (int32_t *)(void *)device_floats(&c),
+        .raw_logp = device_floats(&e),
+        .logp = device_floats(&e),
+        .draw_stride = sizeof(xray_draw),
+        .segment = 1
+    };
+    assert_segment_refused(d->ops->sample(d->self, NULL, &sample), "sample");
+    const xray_pick_logp pick_logp = { .header = XRAY_HEADER(xray_pick_logp),
+                                       .items = { .bound = 2 },
+                                       .logits = device_floats(&a),
+                                       .stride = 9,
+                                       .vocab = 9,
+                                       .ids =
+                                           (int32_t *)(void *)device_floats(&c),
+                                       .logp = device_floats(&b),
+                                       .count = 1,
+                                       .segment = 2 };
+    GOOD(pick_logp);
+    BAD(pick_logp, segment, 1, XRAY_E_ARG);
+    d->ops->weight_destroy(d->self, head);
 }
 
 static void advance_refuses_bad_fields(void **state)
@@ -74,9 +142,7 @@ static void advance_refuses_bad_fields(void **state)
                                    .limit = device_indices(&ids),
                                    .draw_stride = sizeof(xray_draw) };
     GOOD(advance);
-    BAD(advance, token, NULL, XRAY_E_ARG);
-    BAD(advance, draws, NULL, XRAY_E_ARG);
-    BAD(advance, limit, NULL, XRAY_E_ARG);
+    NEEDS6(advance, token, ids, positions, draws, stop, limit);
     BAD(advance, stop_start, device_indices(&ids), XRAY_E_ARG);
     BAD(advance, stop_ids, device_indices(&ids), XRAY_E_ARG);
     BAD(advance, draw_stride, sizeof(xray_draw) - 8, XRAY_E_ARG);
@@ -87,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_refuse_bad_fields),
+        cmocka_unit_test(a_vocabulary_has_at_most_8_segments),
         cmocka_unit_test(advance_refuses_bad_fields),
     };
     return cmocka_run_group_tests_name("cuda.refused_logits", tests, open_both,

@@ -20,9 +20,7 @@ static void rmsnorm_refuses_bad_fields(void **state)
                                    .dim = 4,
                                    .eps = 1e-5f };
     GOOD(rmsnorm);
-    BAD(rmsnorm, x, NULL, XRAY_E_ARG);
-    BAD(rmsnorm, weight, NULL, XRAY_E_ARG);
-    BAD(rmsnorm, y, NULL, XRAY_E_ARG);
+    NEEDS3(rmsnorm, x, weight, y);
     BAD(rmsnorm, x_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm, y_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm, groups, 0, XRAY_E_ARG);
@@ -45,7 +43,7 @@ static void rmsnorm_refuses_bad_fields(void **state)
                                              .groups = 2,
                                              .dim = 4 };
     GOOD(rmsnorm_grad);
-    BAD(rmsnorm_grad, rstd, NULL, XRAY_E_ARG);
+    NEEDS5(rmsnorm_grad, x, weight, rstd, dy, dx);
     BAD(rmsnorm_grad, x_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm_grad, dy_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm_grad, dx_stride, 7, XRAY_E_ARG);
@@ -67,7 +65,7 @@ static void layernorm_refuses_bad_fields(void **state)
                                        .dim = 8,
                                        .eps = 1e-5f };
     GOOD(layernorm);
-    BAD(layernorm, weight, NULL, XRAY_E_ARG);
+    NEEDS3(layernorm, x, weight, y);
     BAD(layernorm, x_stride, 7, XRAY_E_ARG);
     BAD(layernorm, y_stride, 7, XRAY_E_ARG);
     BAD(layernorm, dim, 0, XRAY_E_ARG);
@@ -89,7 +87,7 @@ static void layernorm_refuses_bad_fields(void **state)
                                                  .dx_stride = 8,
                                                  .dim = 8 };
     GOOD(layernorm_grad);
-    BAD(layernorm_grad, stat, NULL, XRAY_E_ARG);
+    NEEDS5(layernorm_grad, x, weight, stat, dy, dx);
     BAD(layernorm_grad, x_stride, 7, XRAY_E_ARG);
     BAD(layernorm_grad, dy_stride, 7, XRAY_E_ARG);
     BAD(layernorm_grad, dx_stride, 7, XRAY_E_ARG);
@@ -109,10 +107,21 @@ static void rows_refuse_bad_fields(void **state)
                                        .dim = 4,
                                        .scale = 1 };
     GOOD(embedding);
-    BAD(embedding, ids, NULL, XRAY_E_ARG);
+    NEEDS3(embedding, ids, table, y);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     BAD(embedding, slice, 2, XRAY_E_ARG);
     BAD(embedding, y_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    const xray_embedding_grad embedding_grad = { .header = XRAY_HEADER(
+                                                     xray_embedding_grad),
+                                                 .tokens = { .bound = 2 },
+                                                 .ids = device_indices(&ids),
+                                                 .dy = device_floats(&b),
+                                                 .dtable = device_floats(&c),
+                                                 .vocab = 6,
+                                                 .dim = 4 };
+    GOOD(embedding_grad);
+    NEEDS3(embedding_grad, ids, dy, dtable);
+    BAD(embedding_grad, slice, 2, XRAY_E_ARG);
     const xray_rope rope = { .header = XRAY_HEADER(xray_rope),
                              .tokens = { .bound = 2 },
                              .x = device_floats(&a),
@@ -123,7 +132,7 @@ static void rows_refuse_bad_fields(void **state)
                              .head_dim = 4,
                              .half = 2 };
     GOOD(rope);
-    BAD(rope, table, NULL, XRAY_E_ARG);
+    NEEDS3(rope, x, positions, table);
     BAD(rope, half, 3, XRAY_E_ARG);
     BAD(rope, stride, 7, XRAY_E_ARG);
     BAD(rope, dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
@@ -137,6 +146,7 @@ static void rows_refuse_bad_fields(void **state)
                                          .half = 2,
                                          .scale = 1 };
     GOOD(rope_table);
+    NEEDS2(rope_table, inv_freq, table);
     BAD(rope_table, inv_freq, fast, XRAY_E_RANGE);
     BAD(rope_table, inv_freq, less, XRAY_E_RANGE);
 }
@@ -151,6 +161,7 @@ static void activations_refuse_bad_fields(void **state)
                            .dim = 4,
                            .act = XRAY_ACT_SILU };
     GOOD(glu);
+    NEEDS2(glu, x, y);
     BAD(glu, plain, 2, XRAY_E_ARG);
     BAD(glu, act, 99, XRAY_E_UNSUPPORTED);
     BAD(glu, dim, 0, XRAY_E_ARG);
@@ -163,6 +174,7 @@ static void activations_refuse_bad_fields(void **state)
                                      .dim = 4,
                                      .act = XRAY_ACT_SILU };
     GOOD(glu_grad);
+    NEEDS3(glu_grad, x, dy, dx);
     BAD(glu_grad, plain, 2, XRAY_E_ARG);
     BAD(glu_grad, act, 99, XRAY_E_UNSUPPORTED);
     BAD(glu_grad, dim, 0, XRAY_E_ARG);
@@ -182,11 +194,26 @@ static void elementwise_calls_refuse_bad_fields(void **state)
                              .x_dtype = XRAY_F32,
                              .y_dtype = XRAY_BF16 };
     GOOD(cast);
+    NEEDS2(cast, x, y);
     BAD(cast, y_dtype, 0, XRAY_E_UNSUPPORTED);
     BAD(cast, y_dtype, XRAY_F16 + 1, XRAY_E_UNSUPPORTED);
     BAD(cast, x_dtype, 4, XRAY_E_UNSUPPORTED);
     BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     BAD(cast, rows, 2, XRAY_E_ARG); /* with strides of 0 */
+    const xray_axpby axpby = { .header = XRAY_HEADER(xray_axpby),
+                               .count = 8,
+                               .x = device_floats(&a),
+                               .y = device_floats(&b) };
+    GOOD(axpby);
+    NEEDS1(axpby, y);
+    BAD(axpby, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    BAD(axpby, y_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    const xray_sumsq sumsq = { .header = XRAY_HEADER(xray_sumsq),
+                               .count = 8,
+                               .x = device_floats(&a),
+                               .result = (void *)device_floats(&c) };
+    GOOD(sumsq);
+    NEEDS2(sumsq, x, result);
     const xray_adamw adamw = { .header = XRAY_HEADER(xray_adamw),
                                .count = 8,
                                .p = device_floats(&a),
@@ -200,7 +227,7 @@ static void elementwise_calls_refuse_bad_fields(void **state)
                                .beta2 = 0.99f,
                                .eps = 1e-8f };
     GOOD(adamw);
-    BAD(adamw, scalars, NULL, XRAY_E_ARG);
+    NEEDS5(adamw, p, g, m, v, scalars);
     BAD(adamw, out_dtype, 0, XRAY_E_UNSUPPORTED);
     BAD(adamw, out_dtype, XRAY_F16 + 1, XRAY_E_UNSUPPORTED);
 }
@@ -244,7 +271,7 @@ static void products_refuse_bad_fields(void **state)
                                  .y_stride = 8,
                                  .kind = XRAY_NT };
     GOOD(matmul);
-    BAD(matmul, weight, NULL, XRAY_E_ARG);
+    NEEDS3(matmul, weight, x, y);
     BAD(matmul, kind, 99, XRAY_E_ARG);
     BAD(matmul, act, 99, XRAY_E_UNSUPPORTED);
     BAD(matmul, plain, 1, XRAY_E_ARG);
@@ -283,6 +310,7 @@ static void products_refuse_bad_fields(void **state)
                                            .cols = 8,
                                            .dw = device_floats(&c) };
     GOOD(matmul_grad);
+    NEEDS3(matmul_grad, dy, x, dw);
     BAD(matmul_grad, dy_stride, 3, XRAY_E_ARG);
     BAD(matmul_grad, x_stride, 7, XRAY_E_ARG);
     BAD(matmul_grad, rows, 0, XRAY_E_ARG);
@@ -372,7 +400,7 @@ static void attention_over_rows_refuses_bad_fields(void **state)
                                        .kv_heads = 1,
                                        .head_dim = 4,
                                        .scale = 1 };
-    BAD(attention, row_start, NULL, XRAY_E_ARG);
+    NEEDS5(attention, row_start, q, k, v, o);
     BAD(attention, query_start, attention.row_start, XRAY_E_ARG);
     BAD(attention, q_stride, 7, XRAY_E_ARG);
     BAD(attention, k_stride, 3, XRAY_E_ARG);
@@ -392,7 +420,7 @@ static void attention_over_rows_refuses_bad_fields(void **state)
                                                  .dq_stride = 8,
                                                  .dk_stride = 4,
                                                  .dv_stride = 4 };
-    BAD(attention_grad, forward, NULL, XRAY_E_ARG);
+    NEEDS5(attention_grad, forward, d_o, dq, dk, dv);
     BAD(attention_grad, dq_stride, 7, XRAY_E_ARG);
     BAD(attention_grad, dk_stride, 3, XRAY_E_ARG);
     BAD(attention_grad, dv_stride, 3, XRAY_E_ARG);
@@ -457,6 +485,7 @@ static void attention_over_a_cache_refuses_bad_fields(void **state)
                                              .position_bound = 2,
                                              .heads = 2,
                                              .scale = 1 };
+    NEEDS7(attention_kv, kv, seq, positions, q, k, v, o);
     BAD(attention_kv, q_stride, 7, XRAY_E_ARG);
     BAD(attention_kv, k_stride, 3, XRAY_E_ARG);
     BAD(attention_kv, v_stride, 3, XRAY_E_ARG);
@@ -501,9 +530,7 @@ static void the_lm_head_refuses_bad_fields(void **state)
                                              .targets = targets,
                                              .logp = device_floats(&b),
                                              .lse = device_floats(&c) };
-    BAD(lm_head_logp, weight, NULL, XRAY_E_ARG);
-    BAD(lm_head_logp, logp, NULL, XRAY_E_ARG);
-    BAD(lm_head_logp, x, NULL, XRAY_E_ARG);
+    NEEDS4(lm_head_logp, weight, x, targets, logp);
     BAD(lm_head_logp, kept, 1, XRAY_E_ARG);
     BAD(lm_head_logp, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     const xray_lm_head_grad lm_head_grad = { .header =
@@ -513,7 +540,7 @@ static void the_lm_head_refuses_bad_fields(void **state)
                                              .dentropy = device_floats(&e),
                                              .dx = device_floats(&c) };
     REFUSED(&both, lm_head_grad, &lm_head_grad, XRAY_E_ARG);
-    BAD(lm_head_grad, dx, NULL, XRAY_E_ARG);
+    NEEDS3(lm_head_grad, forward, dlogp, dx);
     const xray_sample sample = {
         .header = XRAY_HEADER(xray_sample),
         .items = { .bound = 2 },
@@ -525,7 +552,7 @@ static void the_lm_head_refuses_bad_fields(void **state)
         .logp = device_floats(&e),
         .draw_stride = sizeof(xray_draw)
     };
-    BAD(sample, draws, NULL, XRAY_E_ARG);
+    NEEDS4(sample, draws, token, raw_logp, logp);
     BAD(sample, draw_stride, sizeof(xray_draw) - 8, XRAY_E_ARG);
     xray_sample odd = sample;
     odd.draw_stride = sizeof(xray_draw) + 4;

@@ -4,7 +4,10 @@
  * bits, for widths that suit 16-byte accesses and for others, and leave items
  * past `live` unchanged.
  */
+#define _GNU_SOURCE
 #include "tests/cuda/pair.h"
+
+#include <sys/mman.h>
 
 static const size_t dims[] = { 1, 3, 4, 37, 64, 132, 1028, 4100 };
 #define DIMS (sizeof(dims) / sizeof(*dims))
@@ -215,6 +218,78 @@ static void moved_rows_equal_the_cpu(void **state)
     close_pair(&p);
 }
 
+/* ---- bytes of rows ------------------------------------------------------ */
+
+enum { PITCHED = 3, BYTES = 5, PITCH = 9 }; /* rows, of device memory */
+
+static void read_bytes(const dev *d, void *to, const void *from, size_t bytes)
+{
+    must(d->ops->copy(d->self, NULL, to, from, bytes, XRAY_COPY_TO_HOST));
+    must(d->ops->sync(d->self, NULL));
+}
+
+/* Copies rows from `host` to the device, and back to host + 64. */
+static void check_pitched(const dev *d, unsigned char *host, uint64_t pitch)
+{
+    unsigned char seen[PITCHED * PITCH + 2];
+    unsigned char *at = NULL;
+    must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, sizeof(seen),
+                       (void **)&at));
+    for (uint64_t i = 0; i < PITCHED * BYTES; i++)
+        host[i / BYTES * pitch + i % BYTES] = (unsigned char)(i + 1);
+    xray_copy_rows rows = { .header = XRAY_HEADER(xray_copy_rows),
+                            .to = at + 1,
+                            .from = host,
+                            .rows = PITCHED,
+                            .bytes = BYTES,
+                            .to_pitch = PITCH,
+                            .from_pitch = pitch,
+                            .kind = XRAY_COPY_TO_DEVICE };
+    must(d->ops->copy_rows(d->self, NULL, &rows));
+    read_bytes(d, seen, at, sizeof(seen));
+    for (uint64_t i = 0; i < sizeof(seen); i++) {
+        uint64_t in = (i + PITCH - 1) % PITCH;
+        int inside = i >= 1 && i <= PITCHED * PITCH && in < BYTES;
+        assert_int_equal(seen[i],
+                         inside ? (i - 1) / PITCH * BYTES + in + 1 : 0);
+    }
+    rows.to = host + 64;
+    rows.from = at + 1;
+    rows.to_pitch = pitch;
+    rows.from_pitch = PITCH;
+    rows.kind = XRAY_COPY_TO_HOST;
+    must(d->ops->copy_rows(d->self, NULL, &rows));
+    must(d->ops->sync(d->self, NULL));
+    for (uint64_t r = 0; r < PITCHED; r++) {
+        const unsigned char *row = host + 64 + r * pitch;
+        for (uint64_t k = 0; k < BYTES; k++)
+            assert_int_equal(row[k], r * BYTES + k + 1);
+        assert_int_equal(row[BYTES], 0);
+    }
+    d->ops->free(d->self, at);
+}
+
+/* CUDA itself takes no pitch above 2^31 - 1. */
+static void copied_rows_keep_their_pitches(void **state)
+{
+    static const uint64_t pitches[] = { 7, INT32_MAX, UINT64_C(1) << 31 };
+    (void)state;
+    pair p = open_pair();
+    for (size_t i = 0; i < sizeof(pitches) / sizeof(*pitches); i++) {
+        size_t bytes = (PITCHED - 1) * pitches[i] + 4096;
+        void *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        assert_true(host != MAP_FAILED);
+        for (int s = 0; s < 2; s++) {
+            check_pitched(&p.d[s], host, pitches[i]);
+            for (uint64_t r = 0; r < PITCHED; r++)
+                memset((char *)host + r * pitches[i], 0, 128);
+        }
+        (void)munmap(host, bytes);
+    }
+    close_pair(&p);
+}
+
 /* ---- rotary positions --------------------------------------------------- */
 
 static void compare_rope(const pair *p, uint32_t heads, uint32_t dim,
@@ -368,6 +443,7 @@ int main(void)
         cmocka_unit_test(ids_out_of_range_show_as_nan),
         cmocka_unit_test(embedding_gradients_go_in_token_order),
         cmocka_unit_test(moved_rows_equal_the_cpu),
+        cmocka_unit_test(copied_rows_keep_their_pitches),
         cmocka_unit_test(rotated_positions_equal_the_cpu),
         cmocka_unit_test(activations_equal_the_cpu),
     };

@@ -23,6 +23,10 @@ static const cut cuts[] = {
     { PRODUCT_NN, 66, 20, 2, { 21, 21 }, 8 },
     { PRODUCT_NN, 9, 65, 3, { 112, 16, 16 }, 2 },
     { PRODUCT_NN, 131, 257, 3, { 8, 3, 3 }, 4 },
+    { PRODUCT_NT, 2, 12, 3, { 12, 8, 16 }, 2 },
+    { PRODUCT_NT, 2, 12, 3, { 8, 12, 16 }, 2 },
+    { PRODUCT_NT, 2, 12, 3, { 8, 16, 12 }, 2 },
+    { PRODUCT_NN, 2, 12, 3, { 8, 16, 12 }, 2 },
 };
 
 typedef struct operands {
