@@ -143,6 +143,9 @@ static xray_status find_model(const char *id, char *buffer, size_t cap,
 {
     xr_err why = { "" };
     *out = id;
+    if (!*id)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "--model is empty; it names the folder of the model");
     if (xr_path_exists(id) || !xr_hub_is_id(id))
         return XRAY_OK;
     if (xr_hub_find(id, buffer, cap, &why) == XRAY_OK) {

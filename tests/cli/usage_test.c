@@ -182,6 +182,41 @@ static void options_and_their_bounds_are_checked(void **state)
     expect_text(RUN(NULL, "check", "-h", "x")->out, "Usage: xray check");
 }
 
+/* A script whose variable is empty learns so, instead of getting what the
+ * option has without the command line. */
+static void an_empty_value_is_not_taken_for_none(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[6];
+        const char *says;
+    } cases[] = {
+        { { "tokenize", "--model", "" },
+          "--model is empty; it names the folder of the model" },
+        { { "score", "--model", "" },
+          "--set: [model] path is not set; it names the folder of the model" },
+        { { "generate", "--model=" }, "--set: [model] path is not set; " },
+        { { "score", "--model", "x", "--train", "" },
+          "--set: [run] train: no plugin provides xray.train/0:; " },
+        { { "generate", "--model", "x", "--infer", "" },
+          "--set: [run] infer: no plugin provides xray.infer/0:; " },
+        { { "chat", "--model", "x", "--infer=" },
+          "--set: [run] infer: no plugin provides xray.infer/0:; " },
+        { { "grade", "--reward", "" },
+          "--set: [run] reward is not set; it lists instances, " },
+        { { "train", "x.ini", "--log", "" },
+          "--log takes one of error|warn|info|debug, not ''" },
+    };
+    assert_int_equal(setenv("XRAY_MODEL__PATH", "/no/such/model", 1), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const program_result *r = program_run(NULL, cases[i].args);
+        expect_code(r, 2);
+        assert_string_equal(r->out, "");
+        expect_text(r->err, cases[i].says);
+    }
+    assert_int_equal(unsetenv("XRAY_MODEL__PATH"), 0);
+}
+
 /* If its output cannot be written, the program reports so by its exit code. */
 static void closed_streams_are_reported(void **state)
 {
@@ -221,6 +256,7 @@ int main(void)
         cmocka_unit_test(overview_and_version_are_printed),
         cmocka_unit_test(bad_usage_is_explained),
         cmocka_unit_test(options_and_their_bounds_are_checked),
+        cmocka_unit_test(an_empty_value_is_not_taken_for_none),
         cmocka_unit_test(closed_streams_are_reported),
     };
     return cmocka_run_group_tests_name("cli.usage", tests, scratch_make,
