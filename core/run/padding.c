@@ -105,7 +105,7 @@ static xray_status copy_row(xr_padding *p, const xray_batch *from, uint32_t r,
     xray_status status = xr_rows_copy_from(&p->rows, from, r, err);
     if (status != XRAY_OK)
         return status;
-    p->views.row_index[n] = from->row_index ? from->row_index[r] : r;
+    p->views.row_index[n] = from->row_index[r];
     return XRAY_OK;
 }
 
