@@ -126,6 +126,34 @@ static void unreadable_files_are_remembered(void **state)
     xr_config_free(config);
 }
 
+/* Any other key there is refused, and the file that it names is not read. */
+static void only_include_stands_before_a_section(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "INCLUDE",  "Include",   "includes",
+                                         "includ",   "include2",  "include-",
+                                         "xinclude", "in-clude_", "count" };
+    write_text("other.ini", "[t]\nother = read\n");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char text[128];
+        xr_errors errors = { 0 };
+        xr_config *config = xr_config_new();
+        (void)snprintf(text, sizeof(text), "%s = other.ini\n[t]\nk = v\n",
+                       names[i]);
+        write_text("run.ini", text);
+        xr_config_read(config, "run.ini", &errors);
+        (void)snprintf(text, sizeof(text),
+                       "run.ini:1: %s is set before the first section, where "
+                       "only include is allowed",
+                       names[i]);
+        expect_errors(&errors, text);
+        assert_null(xr_config_get(config, "t", "other"));
+        assert_string_equal(xr_config_get(config, "t", "k"), "v");
+        assert_int_equal(xr_config_unread(config), 0);
+        xr_config_free(config);
+    }
+}
+
 /* Errors in some lines leave the other lines of the file in force. */
 static void bad_line_is_left_out(void **state)
 {
@@ -208,6 +236,7 @@ int main(void)
         cmocka_unit_test(later_lines_override_earlier_ones),
         cmocka_unit_test(files_are_nested_sixteen_deep),
         cmocka_unit_test(unreadable_files_are_remembered),
+        cmocka_unit_test(only_include_stands_before_a_section),
         cmocka_unit_test(bad_line_is_left_out),
         cmocka_unit_test(cycle_may_begin_at_a_later_file),
         cmocka_unit_test(key_has_at_most_49_characters),

@@ -67,6 +67,30 @@ static const word words[] = {
     { "actor_rollout_reff.x", "[actor_rollout_reff]: no such section" },
 };
 
+/* A key that an INI sets in vain is no option of the section. */
+static void only_options_are_suggested(void **state)
+{
+    (void)state;
+    xr_run_config run;
+    xr_errors errors = { 0 };
+    xr_config *config = xr_config_new();
+    assert_non_null(config);
+    xr_config_set(config, "rollout.nonsense=1", &errors);
+    xr_config_set(config, "actor_rollout_ref.rollout.nonsense=1", &errors);
+    xr_run_decode(config, &run, &errors);
+    xr_errors_free(&errors);
+    xr_config_finish(config, &errors);
+    assert_int_equal(errors.count, 2);
+    assert_string_equal(errors.items[0],
+                        "--set: [rollout] nonsense: no such option");
+    assert_string_equal(errors.items[1],
+                        "--set: [actor_rollout_ref.rollout] nonsense: no such "
+                        "option; a section of veRL, here [rollout], which has "
+                        "no such option");
+    xr_errors_free(&errors);
+    xr_config_free(config);
+}
+
 static void names_of_verl_are_translated(void **state)
 {
     (void)state;
@@ -289,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_verl_are_translated),
+        cmocka_unit_test(only_options_are_suggested),
         cmocka_unit_test(every_key_of_a_section_is_translated),
         cmocka_unit_test(every_name_has_its_place_here),
     };
