@@ -479,8 +479,15 @@ static void unsupported_values_are_refused(void **state)
         "ds.json: optimizer.params.amsgrad: true is refused: AMSGrad is not "
         "supported; expected false");
     expect_messages(
-        "{\"scheduler\": {\"type\": \"OneCycle\"}}", "",
+        "{\"scheduler\": {\"type\": \"OneCycle\", \"params\": "
+        "{\"warmup_type\": \"log\", \"warmup_min_lr\": 1, "
+        "\"warmup_num_steps\": 2}}}",
+        "",
         "ds.json: scheduler.type: 'OneCycle' is not supported; expected "
+        "WarmupLR, WarmupDecayLR or WarmupCosineLR");
+    expect_messages(
+        "{\"scheduler\": {\"type\": \"warmupLR\"}}", "",
+        "ds.json: scheduler.type: 'warmupLR' is not supported; expected "
         "WarmupLR, WarmupDecayLR or WarmupCosineLR");
     expect_messages(
         "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
