@@ -175,7 +175,8 @@ static void no_winner_within_the_scatter(void **state)
 static void other_seeds_are_unpaired(void **state)
 {
     (void)state;
-    char *text = TEXT_OF(NULL, "base", "later");
+    char *page = NULL;
+    char *text = TEXT_OF(&page, "base", "later");
     expect_in(text, "later against base: no difference shown: the 95 % "
                     "interval [");
     expect_in(text, "Welch t\n");
@@ -184,6 +185,9 @@ static void other_seeds_are_unpaired(void **state)
                     "they are compared unpaired, by Welch's t interval\n");
     assert_null(strstr(text, "parts from"));
     free(text);
+    expect_in(page, "<h2>Settings that differ</h2>\n<p>None.</p>\n<h2>");
+    assert_null(strstr(page, "Where runs of the same seed diverge"));
+    free(page);
 }
 
 /* Runs are paired if at least half of them have a partner. */

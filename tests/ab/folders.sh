@@ -203,6 +203,7 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     # Each line takes the place of the progress, of which the first is shown at once.
     tr '\r' '\n' <shown | sed 's/\x1b\[K//' >lines
     grep -q '^[0-3] of 4 runs done  plain[-2]*, seed 4[23]: step [01]$' lines || fail "no progress: $(cat lines)"
+    awk '/^xray: plain.*: done /{n++} /^[0-9]+ of 4 runs done/ && $1 != n + 0 {exit 1}' lines || fail "the progress counts wrongly: $(cat lines)"
     [ "$(grep -c '^xray: plain.*: done ([1-4] of 4)$' lines)" = 4 ] || fail "not every end is shown: $(cat lines)"
     grep -q $'\r\e\[Kxray: plain, seed 42: done (1 of 4)' shown || fail "the progress stays: $(cat shown)"
 fi
