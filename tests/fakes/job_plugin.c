@@ -112,6 +112,7 @@ static const xray_launcher_ops ops = {
     .enter = enter_job,
 };
 
+/* Its name begins another one, and it stands between others. */
 static const xray_component launcher = {
     .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_LAUNCHER,
@@ -119,8 +120,23 @@ static const xray_component launcher = {
     .summary = "Processes that were started before",
     .ops = &ops,
 };
+static const xray_component before = {
+    .header = XRAY_HEADER(xray_component),
+    .iface = XRAY_IFACE_LAUNCHER,
+    .name = "job-before",
+    .summary = "One whose name begins alike",
+    .ops = &ops,
+};
+static const xray_component behind = {
+    .header = XRAY_HEADER(xray_component),
+    .iface = XRAY_IFACE_LAUNCHER,
+    .name = "behind",
+    .summary = "Another one",
+    .ops = &ops,
+};
 
-static const xray_component *const components[] = { &launcher };
+static const xray_component *const components[] = { &before, &launcher,
+                                                    &behind };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
@@ -133,5 +149,7 @@ static const xray_plugin plugin = {
     .components = components,
 };
 
-XRAY_PLUGIN_DEFINE(fake_job, plugin, "fake-job", "1.0", "xray.launcher/0:job")
+XRAY_PLUGIN_DEFINE(fake_job, plugin, "fake-job", "1.0",
+                   "xray.launcher/0:job-before xray.launcher/0:job "
+                   "xray.launcher/0:behind")
 XRAY_PLUGIN_ENTRY(fake_job)

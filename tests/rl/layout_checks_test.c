@@ -11,7 +11,7 @@
 /* ---- a backend of four ranks --------------------------------------------- */
 
 static struct {
-    xray_axis axes[2];
+    xray_axis axes[XRAY_AXES];
     uint32_t axis_count;
     uint64_t token_multiple;
     uint32_t segments;
@@ -325,6 +325,43 @@ static void unknown_parts_are_not_planned(void **state)
     }
 }
 
+/* Until a role is planned, each of its own ranks is a replica. */
+static void a_role_begins_as_its_ranks(void **state)
+{
+    static const uint32_t roles[] = { XRAY_ROLE_ACTOR, XRAY_ROLE_REFERENCE,
+                                      XRAY_ROLE_CRITIC, XRAY_ROLE_ROLLOUT };
+    static const uint32_t counts[] = { 4, 3, 2, 1 };
+    (void)state;
+    run.placement.reference.count = 3;
+    run.placement.critic.count = 2;
+    run.placement.rollout.count = 1;
+    xr_run_reset_layouts(&run);
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        const xr_layout *layout = xr_run_layout(&run, roles[i]);
+        assert_int_equal(layout->replicas, counts[i]);
+        assert_int_equal(layout->width, 1);
+        assert_int_equal(layout->micro_multiple, 1);
+        assert_int_equal(layout->token_multiple, 1);
+        assert_int_equal(layout->axis_count, 0);
+    }
+}
+
+/* As many axes as the interface allows; one of a single rank counts, too. */
+static void all_axes_are_taken(void **state)
+{
+    char text[XR_AXES_CAP];
+    (void)state;
+    for (size_t i = 0; i < XRAY_AXES; i++)
+        fake.axes[i] = (xray_axis){ .name = &"a\0b\0c\0d\0e\0f\0g\0h"[2 * i],
+                                    .size = i < 2 ? 2 : 1 };
+    fake.axis_count = XRAY_AXES;
+    expect_errors(0, "");
+    const xr_layout *layout = xr_run_layout(&run, XRAY_ROLE_ACTOR);
+    assert_int_equal(layout->width, 4);
+    assert_string_equal(xr_axes_text(layout, text),
+                        "a 2, b 2, c 1, d 1, e 1, f 1, g 1, h 1");
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, begin_test, end_test)
 
 int main(void)
@@ -336,6 +373,8 @@ int main(void)
         CASE(ids_of_numerics_are_not_cut_off),
         CASE(engines_are_compared_with_the_trainer),
         CASE(unknown_parts_are_not_planned),
+        CASE(a_role_begins_as_its_ranks),
+        CASE(all_axes_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

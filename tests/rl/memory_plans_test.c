@@ -519,11 +519,14 @@ static void turns_of_one_device_are_planned(void **state)
     assert_true(r.tags[XRAY_TAG_KV] == 5 * 10000);
     assert_true(r.tags[XRAY_TAG_WEIGHTS] == 1000 + 4000);
     /* Weights that the engine shares stay on the device while it samples. */
-    run.rollout.load.shared = 1;
     run.ini.actor.param_offload = 1;
-    make_plan(&r);
-    assert_int_equal(r.parts[0].movable,
-                     BIT(XRAY_TAG_OPTIMIZER) | BIT(XRAY_TAG_ACTIVATIONS));
+    for (uint32_t shared = 0; shared < 2; shared++) {
+        run.rollout.load.shared = shared;
+        make_plan(&r);
+        assert_int_equal(r.parts[0].movable,
+                         BIT(XRAY_TAG_OPTIMIZER) | BIT(XRAY_TAG_ACTIVATIONS) |
+                             (shared ? 0 : BIT(XRAY_TAG_WEIGHTS)));
+    }
     /* On other ranks nothing is offloaded. */
     set_ranks(2);
     run.placement.critic.count = 1;
@@ -536,20 +539,18 @@ static void turns_of_one_device_are_planned(void **state)
 static void plugins_that_cannot_offload_are_refused(void **state)
 {
     (void)state;
+#define REFUSED(what) "configuration: " what " cannot give memory back"
     static const char *const wants[] = {
-        "configuration: [actor] grad_offload: train.fake cannot give memory "
-        "back",
-        "configuration: [critic] optimizer_offload: critic cannot give memory "
-        "back",
-        "configuration: [ref] param_offload: reference cannot give memory back",
-        "configuration: [rollout] free_cache_engine: infer.fake cannot give "
-        "memory back",
+        REFUSED("[actor] grad_offload: train.fake"),
+        REFUSED("[critic] optimizer_offload: critic"),
+        REFUSED("[ref] param_offload: reference"),
+        REFUSED("[rollout] free_cache_engine: infer.fake"),
     };
+    xr_errors errors = { 0 };
     xr_resources r;
     run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
     for (int i = 0; i < 4; i++)
         for (int how = 0; how < 4; how++) {
-            xr_errors errors = { 0 };
             run.ini.actor.grad_offload = i == 0;
             run.ini.critic.optimizer_offload = i == 1;
             run.ini.ref.param_offload = i == 2;
@@ -571,7 +572,6 @@ static void plugins_that_cannot_offload_are_refused(void **state)
             assert_int_equal(r.turn_count > 0, how == 3);
             xr_errors_free(&errors);
         }
-    xr_errors errors = { 0 };
     device_ops.evict = NULL;
     xr_resources_plan(&run, &errors, &r);
     assert_int_equal(errors.count, 1);
