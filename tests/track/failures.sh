@@ -65,8 +65,8 @@ refused "--set: [tracker.tensorboard] dir" --set trainer.logger=tensorboard --se
 refused 'tracker.fake: probe: the server is away' "${fake[@]}" --set tracker.fake.fault=create
 eight=fake,fake_2,fake_3,fake_4,fake_5,fake_6,fake_7,fake_8
 refused '[trainer] logger: at most 8 trackers are allowed' "${fake[@]}" --set "trainer.logger=$eight,fake_9"
-# A name that is given twice counts once.
-"$XRAY_BIN" check "$work/run.ini" --set "trainer.default_local_dir=$work/absent" "${fake[@]}" --set "trainer.logger=$eight,console,fake" \
+# A name that is given again counts once, the first and the last of them too.
+"$XRAY_BIN" check "$work/run.ini" --set "trainer.default_local_dir=$work/absent" "${fake[@]}" --set "trainer.logger=$eight,console,fake_8,fake,fake_4" \
     >/dev/null || fail "check refuses eight trackers"
 "$XRAY_BIN" check "$work/run.ini" --set "trainer.default_local_dir=$work/absent" --set trainer.logger=tensorboard >/dev/null || fail "check refuses tensorboard"
 [ ! -e "$work/absent" ] || fail "check made a folder"
