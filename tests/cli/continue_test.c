@@ -200,9 +200,11 @@ static void refuses_what_cannot_go_on(void **state)
             "{\"id\":\"e\",\"ids\":[]}\n"
             "{\"id\":\"f\"}\n"
             "{\"after\":\"a\",\"prompt\":\"1\",\"ids\":[1]}\n"
-            "{\"after\":\"a\",\"prompt\":\"1\",\"max_tokens\":2}\n",
+            "{\"after\":\"a\",\"prompt\":\"1\",\"max_tokens\":2}\n"
+            "{\"after\":\"z\",\"prompt\":\"1\",\"id\":\"a\"}\n",
             DRAWN);
     expect_code(r, 1);
+    expect_error(r, 13, "stdin:14: no line before this one has the id \"z\"");
     expect_error(r, 1, "stdin:2: no line before this one has the id \"b\"");
     expect_error(r, 2,
                  "stdin:3: line 2 has no answer to go on from, since it "

@@ -97,6 +97,12 @@ split=$(ini stats --set data.val_files= --set data.val_split=0.5 --set data.trai
 [[ $split =~ ^train_files:\ ([1-3])\ rows\;val_split:\ ([1-3])\ rows\;$ ]] || fail "split: $split"
 [ $((BASH_REMATCH[1] + BASH_REMATCH[2])) = 4 ] || fail "split: $split"
 
+# An INI is read as such only alone; beside other files it is one of them.
+for files in "run.ini rows.jsonl" "rows.jsonl run.ini" "run.ini run.ini"; do
+    # shellcheck disable=SC2086
+    shows 2 "xray: run.ini: row 1: each entry of the array must be an object" head $files --model "$model"
+done
+
 # ---- stats: lengths that tokenize gives, counted by other programs
 words="one day a little dragon who liked to sing went for a very long walk in the dark wood"
 for i in $(seq 57); do

@@ -39,6 +39,8 @@ shows 1 '{"error":"stdin:1: there is no key \"temperatrue\"; did you mean \"temp
 for command in "tokenize --model $model" "score ${bare[*]}" "generate ${bare[*]}" "grade --reward rule --set reward.rule.grader=exact"; do
     # shellcheck disable=SC2086
     shows 1 "xray: folder: Is a directory" "$XRAY_BIN" $command folder
+    # shellcheck disable=SC2086
+    shows 1 "xray: stdin: Is a directory" "$XRAY_BIN" $command <folder
 done
 
 # A line may need more room than all lines of the round before it.
@@ -60,6 +62,7 @@ echo '{"model":{"type":"BPE","vocab":{"0":0,"1":1},"merges":[]}}' >digits/tokeni
 echo '{"chat_template":"{{ messages[0].content }}"}' >digits/tokenizer_config.json
 shows 1 '{"error":"empty.jsonl:1: \"messages\" is an empty list"}' "$XRAY_BIN" tokenize --model digits empty.jsonl
 shows 1 'xray: empty.jsonl:1: "messages" is an empty list' "$XRAY_BIN" generate --model digits --set model.init=random --stream empty.jsonl
+shows 1 'xray: stdin: Is a directory' "$XRAY_BIN" chat --model digits --set model.init=random <folder
 
 # ---- a model without a tokenizer ---------------------------------------------
 none='bare/tokenizer.json: cannot open: No such file or directory'

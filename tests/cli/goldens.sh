@@ -95,6 +95,8 @@ trian
 xyzzy
 plugin
 plugin remove
+plugin inspect kindly --plugin-path /no/such/folder
+plugin list --plugin-path /no/such/folder
 config
 algo --help
 help config
@@ -282,6 +284,16 @@ told() {
         '{"response":""}' | SICK=reward-tells "$XRAY_BIN" grade "${sick[@]}" --reward a --set reward.a.plugin=sick --set reward.a.grader=exact 2>&1
 }
 same told.txt told
+# A value never takes the place of the score.
+named() {
+    local both=(--set reward.a.plugin=sick --set reward.a.grader=exact --set reward.b.plugin=sick --set reward.b.grader=exact)
+    export SICK=reward-names
+    echo '{"response":"1","ground_truth":1}' >named.jsonl
+    "$XRAY_BIN" grade "${sick[@]}" --reward a "${both[@]:0:4}" named.jsonl
+    "$XRAY_BIN" grade "${sick[@]}" --reward a,b "${both[@]}" named.jsonl
+    unset SICK
+}
+same named.txt named
 # The second request is refused, the first and third are answered.
 ill() {
     for fault in infer-refuses infer-twice infer-other infer-wraps infer-long infer-id infer-logp infer-raw infer-idle; do
@@ -384,6 +396,16 @@ checked() {
     SICK=well "$XRAY_BIN" check run.ini "${sick[@]}" --set run.device=sick --set trainer.default_local_dir=made | tail -n 1
 }
 same absent.txt checked
+own_memory() {
+    export SICK=device-memory
+    "$XRAY_BIN" plan run.ini "${sick[@]}" --set run.device=sick --set device.sick.memory=1G "$@"
+    unset SICK
+}
+own_memories() {
+    own_memory | figures | grep '^machine'
+    own_memory --json | grep '"machine"'
+}
+same own-memory.txt own_memories
 
 [ "$failures" = 0 ] || exit 1
 echo "goldens: ok"

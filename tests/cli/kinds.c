@@ -10,6 +10,7 @@
 #include <xray/reward.h>
 
 typedef struct kinds_config {
+    const char *asked;
     uint32_t yes;
     uint32_t no;
     uint32_t one;
@@ -27,6 +28,7 @@ typedef struct kinds_config {
     int64_t old;
     int64_t maybe;
     int64_t surely;
+    int64_t needed;
 } kinds_config;
 
 static const xray_choice ways[] = {
@@ -37,6 +39,8 @@ static const xray_choice ways[] = {
 };
 
 static const xray_option options[] = {
+    XRAY_STRING(kinds_config, asked, NULL, XRAY_OPT_REQUIRED, "0.1",
+                "The first, which has to be set."),
     XRAY_BOOL(kinds_config, yes, "on", 0u, "0.1", "A switch that is on."),
     XRAY_BOOL(kinds_config, no, "false", 0u, NULL, "A switch that is off."),
     XRAY_BOOL(kinds_config, one, "1", 0u, "0.1", "Another one."),
@@ -60,6 +64,8 @@ static const xray_option options[] = {
     XRAY_TRISTATE(kinds_config, maybe, "auto", XRAY_OPT_ADVANCED, "0.1",
                   "A third value; auto: as way."),
     XRAY_TRISTATE(kinds_config, surely, "on", 0u, "0.1", "A preset value."),
+    XRAY_INT(kinds_config, needed, NULL, 0, 9, "rows", XRAY_OPT_REQUIRED, "0.1",
+             "The last, which has to be set."),
 };
 
 static const char *const titles[] = { "name of a preset", "source", "a \"b\"" };

@@ -379,27 +379,22 @@ static void plans_must_fit_the_memory(void **state)
     const program_result *r = RUN(NULL, "check", run, "--set", set);
     expect_code(r, 0);
     assert_string_equal(r->err, "");
-    (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all);
-    r = RUN(NULL, "check", run, "--set", set);
-    expect_code(r, 0);
-    expect_text(r->err, "warning: ");
-    expect_text(r->err, "lower [run] threads");
-    (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all - 1);
-    r = RUN(NULL, "check", run, "--set", set);
-    expect_code(r, 2);
-    expect_text(r->err, "the run needs");
-    r = RUN(NULL, "plan", run, "--set", set);
-    expect_code(r, 2);
-    expect_text(r->out, "activations");
-    r = RUN(NULL, "train", run, "--set", set);
-    expect_code(r, 2);
-    expect_text(r->err, "the run needs");
-    assert_false(xr_path_exists(scratch_path("out")));
-    /* A warning does not prevent the run. */
-    (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all);
-    expect_code(RUN(NULL, "train", run, "--set", set, "--set",
-                    "trainer.total_training_steps=1"),
-                0);
+    static const char *const commands[] = { "check", "plan", "train" };
+    for (int lack = 1; lack >= 0; lack--)
+        for (size_t i = 0; i < 3; i++) {
+            (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f",
+                           all - lack);
+            r = RUN(NULL, commands[i], run, "--set", set, "--set",
+                    "trainer.total_training_steps=1");
+            expect_code(r, lack ? 2 : 0);
+            expect_text(r->err, lack ? "the run needs" : "");
+            expect_text(r->err, lack || i == 2 ? "" : "warning: ");
+            expect_text(r->err, lack || i == 2 ? "" : "lower [run] threads");
+            if (i == 1)
+                expect_text(r->out, "activations");
+            assert_int_equal(xr_path_exists(scratch_path("out")),
+                             i == 2 && !lack);
+        }
     assert_int_equal(xr_dir_remove(scratch_path("out"), NULL), XRAY_OK);
 }
 

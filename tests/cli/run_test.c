@@ -226,6 +226,26 @@ static void signals_are_answered_to_the_word(void **state)
     (void)unsetenv("SICK_FLAG");
 }
 
+/* A shell starts background jobs so: an interrupt is for the one in front. */
+static void ignored_interrupts_stay_ignored(void **state)
+{
+    (void)state;
+    (void)make_waiting_engine();
+    write_run("1");
+    assert_int_equal(setenv("RUN_INI", run_ini, 1), 0);
+    const program_result *r = program_shell(
+        "\"$XRAY_BIN\" train \"$RUN_INI\" --set run.infer=sick "
+        "--plugin-path \"$XRAY_BUILD/tests/sick\" & run=$!\n"
+        "until [ -s \"$SICK_FLAG\" ]; do kill -0 $run || exit 99; done\n"
+        "kill -INT $run && : >\"$SICK_FLAG.go\" && wait $run\n");
+    expect_code(r, 0);
+    expect_text(r->out, "1 steps in ");
+    assert_null(strstr(r->err, "stop"));
+    (void)unsetenv("SICK");
+    (void)unsetenv("SICK_AT");
+    (void)unsetenv("SICK_FLAG");
+}
+
 static void faults_of_a_run_are_reported(void **state)
 {
     (void)state;
@@ -318,6 +338,7 @@ int main(void)
         cmocka_unit_test(second_signal_stops_at_once),
         cmocka_unit_test(resume_command_drops_a_chosen_checkpoint),
         cmocka_unit_test(signals_are_answered_to_the_word),
+        cmocka_unit_test(ignored_interrupts_stay_ignored),
         cmocka_unit_test(faults_of_a_run_are_reported),
         cmocka_unit_test(rewards_are_scored_separately),
     };

@@ -33,6 +33,14 @@ static void spoil_score(xray_score *out)
         out->value_count = 1u << 31;
         out->value_stride = sizeof(one);
     }
+    if (sick_is("reward-names")) {
+        static const xray_named_value odd[] = { { "score", 0.5 },
+                                                { NULL, 1 },
+                                                { "scores", 2 } };
+        out->values = odd;
+        out->value_count = 3;
+        out->value_stride = sizeof(odd[0]);
+    }
     if (sick_now("reward-values")) {
         out->values = NULL;
         out->value_count = 3;
