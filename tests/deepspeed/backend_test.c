@@ -126,89 +126,91 @@ static void environment_names_the_file(void **state)
     free_reading(&r);
 }
 
+static const struct contradiction {
+    int sft;
+    const char *section;
+    const char *key;
+    const char *values[2]; /* of the INI, of the variable */
+    const char *variable;
+    const char *json;
+} contradictions[] = {
+    { 0,
+      "model",
+      "dtype",
+      { "bfloat16", "bfloat16" },
+      "XRAY_MODEL__DTYPE",
+      "{\"bf16\": {\"enabled\": false}}" },
+    { 0,
+      "actor",
+      "grad_clip",
+      { "1", "2" },
+      "XRAY_ACTOR__GRAD_CLIP",
+      "{\"gradient_clipping\": 0.5}" },
+    { 0,
+      "actor.optim",
+      "lr",
+      { "0.1", "0.2" },
+      "XRAY_ACTOR_OPTIM__LR",
+      "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+      "{\"lr\": 0.5}}}" },
+    { 0,
+      "trainer",
+      "total_training_steps",
+      { "3", "4" },
+      "XRAY_TRAINER__TOTAL_TRAINING_STEPS",
+      "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+      "{\"total_num_steps\": 5}}}" },
+    { 1,
+      "sft",
+      "total_steps",
+      { "3", "4" },
+      "XRAY_SFT__TOTAL_STEPS",
+      "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+      "{\"total_num_steps\": 5}}}" },
+    { 1,
+      "sft.optim",
+      "lr",
+      { "0.1", "0.2" },
+      "XRAY_SFT_OPTIM__LR",
+      "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+      "{\"lr\": 0.5}}}" },
+    { 0,
+      "train.zero3",
+      "stage",
+      { "1", "2" },
+      "XRAY_TRAIN_ZERO3__STAGE",
+      "{\"zero_optimization\": {\"stage\": 3}}" },
+};
+
 /* A variable has the last word: where it sets a key, a contradiction between
  * the two files is none. */
 static void variables_settle_contradictions(void **state)
 {
     (void)state;
-    static const struct {
-        int sft;
-        const char *section;
-        const char *key;
-        const char *values[2]; /* of the INI, of the variable */
-        const char *variable;
-        const char *json;
-    } cases[] = {
-        { 0,
-          "model",
-          "dtype",
-          { "bfloat16", "bfloat16" },
-          "XRAY_MODEL__DTYPE",
-          "{\"bf16\": {\"enabled\": false}}" },
-        { 0,
-          "actor",
-          "grad_clip",
-          { "1", "2" },
-          "XRAY_ACTOR__GRAD_CLIP",
-          "{\"gradient_clipping\": 0.5}" },
-        { 0,
-          "actor.optim",
-          "lr",
-          { "0.1", "0.2" },
-          "XRAY_ACTOR_OPTIM__LR",
-          "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
-          "{\"lr\": 0.5}}}" },
-        { 0,
-          "trainer",
-          "total_training_steps",
-          { "3", "4" },
-          "XRAY_TRAINER__TOTAL_TRAINING_STEPS",
-          "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
-          "{\"total_num_steps\": 5}}}" },
-        { 1,
-          "sft",
-          "total_steps",
-          { "3", "4" },
-          "XRAY_SFT__TOTAL_STEPS",
-          "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
-          "{\"total_num_steps\": 5}}}" },
-        { 1,
-          "sft.optim",
-          "lr",
-          { "0.1", "0.2" },
-          "XRAY_SFT_OPTIM__LR",
-          "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
-          "{\"lr\": 0.5}}}" },
-        { 0,
-          "train.zero3",
-          "stage",
-          { "1", "2" },
-          "XRAY_TRAIN_ZERO3__STAGE",
-          "{\"zero_optimization\": {\"stage\": 3}}" },
-    };
-    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
-        const size_t c = i / 2;
+    const size_t count = sizeof(contradictions) / sizeof(contradictions[0]);
+    for (size_t i = 0; i < 2 * count; i++) {
+        const struct contradiction *c = &contradictions[i / 2];
         const int with = i % 2 != 0;
         char variable[80];
         char ini[160];
         char *environment[] = { with ? variable : NULL, NULL };
         reading r = { .config = xr_config_new() };
-        (void)snprintf(variable, sizeof(variable), "%s=%s", cases[c].variable,
-                       cases[c].values[1]);
+        assert_non_null(r.config);
+        (void)snprintf(variable, sizeof(variable), "%s=%s", c->variable,
+                       c->values[1]);
         (void)snprintf(ini, sizeof(ini),
                        "[%s]\n%s = %s\n[train.zero3]\n"
                        "deepspeed_config = ds.json\n",
-                       cases[c].section, cases[c].key, cases[c].values[0]);
+                       c->section, c->key, c->values[0]);
         write_text("run.ini", ini);
-        write_text("ds.json", cases[c].json);
+        write_text("ds.json", c->json);
         xr_config_read(r.config, "run.ini", &r.errors);
         xr_config_environment(r.config, environment, &r.errors);
-        xr_deepspeed_read(r.config, &ds_backend, cases[c].sft, 1, &r.errors);
+        xr_deepspeed_read(r.config, &ds_backend, c->sft, 1, &r.errors);
         assert_int_equal(r.errors.count, !with);
         if (with)
-            assert_string_equal(
-                xr_config_get(r.config, cases[c].section, cases[c].key),
-                cases[c].values[1]);
+            assert_string_equal(xr_config_get(r.config, c->section, c->key),
+                                c->values[1]);
         else
             assert_non_null(strstr(r.errors.items[0], " contradicts ["));
         free_reading(&r);
