@@ -296,6 +296,16 @@ static void reasoning_has_both_of_its_names(void **state)
         source,
         "{\"messages\":[{\"reasoning_content\":null,\"thinking\":\"t\"}]}", 0,
         "{'thinking': 't', 'reasoning_content': 't'}");
+    chat_expect(source,
+                "{\"messages\":[{\"reasoning_content\":\"c\","
+                "\"reasoning\":\"r\"}]}",
+                0,
+                "{'thinking': 'c', 'reasoning_content': 'c', "
+                "'reasoning': 'r'}");
+    chat_expect(source,
+                "{\"messages\":[{\"reasoning\":\"r\",\"thinking\":\"t\"}]}", 0,
+                "{'thinking': 't', 'reasoning': 'r', "
+                "'reasoning_content': 't'}");
     chat_expect(source, "{\"messages\":[{\"role\":\"a\"}]}", 0,
                 "{'role': 'a'}");
 }
