@@ -296,8 +296,56 @@ static void reasoning_has_both_of_its_names(void **state)
         source,
         "{\"messages\":[{\"reasoning_content\":null,\"thinking\":\"t\"}]}", 0,
         "{'thinking': 't', 'reasoning_content': 't'}");
+    chat_expect(source,
+                "{\"messages\":[{\"reasoning_content\":\"c\","
+                "\"reasoning\":\"r\"}]}",
+                0,
+                "{'thinking': 'c', 'reasoning_content': 'c', "
+                "'reasoning': 'r'}");
+    chat_expect(source,
+                "{\"messages\":[{\"reasoning\":\"r\",\"thinking\":\"t\"}]}", 0,
+                "{'thinking': 't', 'reasoning': 'r', "
+                "'reasoning_content': 't'}");
     chat_expect(source, "{\"messages\":[{\"role\":\"a\"}]}", 0,
                 "{'role': 'a'}");
+}
+
+/* The 15th of each month, as Python's strftime writes its day and month. */
+static void days_and_months_have_their_names(void **state)
+{
+    static const struct {
+        int64_t now;
+        const char *wanted;
+    } rows[] = {
+        { 1768435200, "Thursday Thu January Jan Jan" },
+        { 1771113600, "Sunday Sun February Feb Feb" },
+        { 1773532800, "Sunday Sun March Mar Mar" },
+        { 1776211200, "Wednesday Wed April Apr Apr" },
+        { 1778803200, "Friday Fri May May May" },
+        { 1781481600, "Monday Mon June Jun Jun" },
+        { 1784073600, "Wednesday Wed July Jul Jul" },
+        { 1786752000, "Saturday Sat August Aug Aug" },
+        { 1789430400, "Tuesday Tue September Sep Sep" },
+        { 1792022400, "Thursday Thu October Oct Oct" },
+        { 1794700800, "Sunday Sun November Nov Nov" },
+        { 1797292800, "Tuesday Tue December Dec Dec" },
+    };
+    static const char source[] = "{{ strftime_now('%A %a %B %b %h') }}";
+    cJSON *none = cJSON_CreateArray();
+    xm_chat *chat = NULL;
+    xr_err err = { "" };
+    (void)state;
+    assert_int_equal(
+        xm_chat_compile(source, sizeof source - 1, "names", &err, &chat), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        xm_chat_text text = { 0 };
+        xm_chat_call call = { .messages = none, .now = rows[i].now };
+        assert_int_equal(xm_chat_render(chat, &call, NULL, &err, &text), 0);
+        assert_string_equal(xr_str_text(&text.text), rows[i].wanted);
+        xm_chat_text_free(&text);
+    }
+    xm_chat_close(chat);
+    cJSON_Delete(none);
 }
 
 static void errors_name_row_template_and_line(void **state)
@@ -383,6 +431,7 @@ int main(void)
         cmocka_unit_test(span_ends_with_the_text),
         cmocka_unit_test(inner_spans_begin_with_the_outermost_block),
         cmocka_unit_test(reasoning_has_both_of_its_names),
+        cmocka_unit_test(days_and_months_have_their_names),
         cmocka_unit_test(errors_name_row_template_and_line),
         cmocka_unit_test(source_of_exactly_the_limit_compiles),
         cmocka_unit_test(last_text_part_is_continued),
