@@ -212,13 +212,11 @@ xray_status shm_exchange(xray_comm_group *group, xray_stream *stream,
                              .call_bytes = m->in_bytes,
                              .from_bytes = m->out_bytes };
     halves[0].call = (shm_call){ .call = XRAY_COMM_SEND,
-                                 .other = whole.other,
                                  .whole = &whole,
                                  .bytes = m->in_bytes,
                                  .call_bytes = m->in_bytes,
                                  .in = m->in };
     halves[1].call = (shm_call){ .call = XRAY_COMM_RECV,
-                                 .other = whole.from,
                                  .whole = &whole,
                                  .bytes = m->out_bytes,
                                  .call_bytes = m->out_bytes,

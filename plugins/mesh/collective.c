@@ -171,7 +171,7 @@ static void plan_broadcast(xray_comm_group *group, const mesh_call *call)
     for (uint32_t i = 0; i < group->all.count; i++)
         set_direct(&group->flows[i], call->out,
                    self == call->root ? call->bytes : 0, call->out,
-                   i == call->root && self != i ? call->bytes : 0);
+                   i == call->root ? call->bytes : 0);
 }
 
 mesh_segment mesh_share_of(const xray_comm_group *group, const mesh_call *call,

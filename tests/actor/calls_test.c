@@ -47,6 +47,14 @@ static void every_letter_arrives(void **state)
     RIG_OK(xr_actor_ask(actor, "echo", 10000, &err, 1u, 1, UINT64_C(1),
                         INT64_C(1), 1.0, "", "", UINT64_C(0), NULL, NULL, NULL,
                         NULL, NULL, NULL, NULL));
+    /* More bytes than a message may have are not looked at. */
+    assert_int_equal(xr_actor_ask(actor, "echo", 10000, &err, 1u, 1,
+                                  UINT64_C(1), INT64_C(1), 1.0, "", "",
+                                  UINT64_C(1) << 32, NULL, NULL, NULL, NULL,
+                                  NULL, NULL, NULL),
+                     XRAY_E_RANGE);
+    rig_says(err.text, "actor workhorse 1 (",
+             "method echo: a message cannot carry 4294967296 bytes", NULL);
     /* There are more arguments than registers. */
     RIG_OK(xr_actor_ask(actor, "wide", 10000, &err, 1u, 2.0, INT64_C(-3), 4u,
                         5.0, -6, 7.0, UINT64_C(8), 9.0, 10.0, 11.0, 12.0, 13.0,

@@ -182,6 +182,23 @@ static void damaged_frames_end_the_actor(void **state)
     (void)close(fd);
 }
 
+/* Sealed frames that do not fit what was announced. */
+static void longer_messages_than_announced_end_the_actor(void **state)
+{
+    static const unsigned char bytes[20] = { 0 };
+    xr_tcp_frame frame = xr_tcp_frame_of(XR_TCP_MESSAGE, 10);
+    (void)state;
+    int fd = connect_actor();
+    for (int i = 0; i < 2; i++) { /* of which the second is too long */
+        frame.size = i ? 5 : 6;
+        xr_tcp_seal(&frame, bytes);
+        door_send(fd, &frame, sizeof(frame));
+        door_send(fd, bytes, frame.size);
+    }
+    door_expect_loss("sent bytes that are no frame of this program (killed)");
+    (void)close(fd);
+}
+
 static void failed_launchers_are_reported(void **state)
 {
     (void)state;
@@ -419,6 +436,7 @@ int main(void)
         CASE(other_builds_are_refused),
         CASE(silent_guests_make_room),
         CASE(damaged_frames_end_the_actor),
+        CASE(longer_messages_than_announced_end_the_actor),
         cmocka_unit_test_teardown(failed_launchers_are_reported, door_end),
         cmocka_unit_test(unknown_interfaces_are_refused),
         cmocka_unit_test(tls_needs_its_library),

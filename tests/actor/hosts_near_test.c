@@ -181,6 +181,28 @@ static void memory_that_cannot_be_mapped_is_copied(void **state)
     expect_text(peers[0], "region");
 }
 
+/* A region has one memory, and none has the number 0. */
+static void memory_is_passed_once(void **state)
+{
+    (void)state;
+    await_both();
+    send_text(peers[0], "f7", NULL);
+    send_text(peers[0], "A", NULL);
+    expect_text(peers[0], "A");
+    const xray_region *region = ops->region_find(self, peers[0], 7);
+    assert_non_null(region);
+    assert_int_equal(region->size, PAGE);
+    send_text(peers[0], "f7", NULL);
+    send_text(peers[1], "f0", NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(ops->poll(self, 60000, &event), XRAY_OK);
+        assert_int_equal(event.kind, XRAY_RUNTIME_LOST);
+        assert_string_equal(
+            event.reason,
+            "sent bytes that are no frame of this program (killed)");
+    }
+}
+
 int main(int argc, char **argv)
 {
     static char mapped[400];
@@ -200,6 +222,7 @@ int main(int argc, char **argv)
     cmocka_unit_test_setup_teardown(name, start_actors, end_actors)
         CASE(memory_is_shared_within_a_host),
         CASE(memory_ends_with_those_who_map_it),
+        CASE(memory_is_passed_once),
         CASE(shared_and_copied_regions_mix),
         CASE(memory_that_cannot_be_mapped_is_copied),
     };

@@ -120,6 +120,19 @@ static xray_status handle_own_region(actor *a, char what)
     return answer(a, "region", a->made);
 }
 
+/* Passes other memory of a page for a region of this number. */
+static xray_status pass_memory(const actor *a, uint64_t id)
+{
+    xr_tcp_conn *conn = &a->up->conn;
+    xr_tcp_frame frame = xr_tcp_frame_of(XR_TCP_MEMORY, id);
+    frame.rest = PAGE;
+    conn->give = xr_memory_make("test", PAGE);
+    const int bad = xr_tcp_write(conn, &frame, NULL);
+    (void)close(conn->give);
+    conn->give = -1;
+    return bad ? XRAY_E_IO : XRAY_OK;
+}
+
 static xray_status handle_message(actor *a, const char *data, uint64_t size)
 {
     char text[64] = "";
@@ -132,6 +145,8 @@ static xray_status handle_message(actor *a, const char *data, uint64_t size)
     case 'm':
     case 'o':
         return handle_own_region(a, data[0]);
+    case 'f':
+        return pass_memory(a, number);
     case 'g':
         return send(a->up->conn.fd, data, 40, 0) == 40 ? XRAY_OK : XRAY_E_IO;
     case 'r':

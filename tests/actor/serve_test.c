@@ -13,6 +13,8 @@ static struct {
     xr_str inbox[16]; /* messages that come, in order */
     uint32_t count;
     uint32_t at;
+    xray_status fails; /* after them; 0: the end comes */
+    const xray_host *host;
     const char *reason; /* of the end after them */
     uint32_t clean;
     char answers[4096]; /* a line per answer */
@@ -32,7 +34,7 @@ static char one_peer;
 static xray_status fake_attach(const xray_host *host, const char *address,
                                void **out_self, xray_peer **out_parent)
 {
-    (void)host;
+    parent.host = host;
     assert_string_equal(address, "here");
     *out_self = &parent;
     *out_parent = (void *)&one_peer;
@@ -46,6 +48,10 @@ static xray_status fake_poll(void *self, int64_t timeout_ms,
     out->peer = (void *)&one_peer;
     if (parent.at == parent.count && parent.quiet && timeout_ms >= 0)
         return XRAY_AGAIN;
+    if (parent.at == parent.count && parent.fails == XRAY_E_IO)
+        (void)(parent.host->fail)(parent.host, XRAY_E_IO, "poll", "no way");
+    if (parent.at == parent.count && parent.fails)
+        return parent.fails;
     if (parent.at == parent.count) {
         out->kind = XRAY_RUNTIME_LOST;
         out->reason = parent.reason;
@@ -417,11 +423,13 @@ static void regions_belong_to_their_maker(void **state)
 static void calls_wait_for_a_gather(void **state)
 {
     (void)state;
-    const uint64_t given[4] = { 1000, 100, 5, 10 };
+    const uint64_t given[5] = { 1000, 100, 5, 10, 7 };
     const xr_value text = { .s = "the text of a call" };
-    const xr_value all = { .b = { given, sizeof(given) } };
-    const xr_value part = { .b = { given, 8 } };
-    const xr_value why[2] = { { .i = XRAY_E_PEER }, { .s = "rank 1 is late" } };
+    const xr_value all = { .b = { given, 32 } };
+    const xr_value wrong[2] = { { .b = { given, 8 } }, { .b = { given, 40 } } };
+    const xr_value late[2] = { { .i = XRAY_E_PEER },
+                               { .s = "rank 1 is late" } };
+    const xr_value full[2] = { { .i = XRAY_E_NOMEM }, { .s = "no memory" } };
     begin_script();
     add_create("kind", "");
     add_message(XR_MESSAGE_CALL, "gather", "s", &text);
@@ -429,15 +437,21 @@ static void calls_wait_for_a_gather(void **state)
     add_twice_call(2);
     add_message(XR_MESSAGE_GATHERED, "", "b", &all);
     add_message(XR_MESSAGE_CALL, "gather", "s", &text);
-    add_message(XR_MESSAGE_NOT_GATHERED, "", XR_ERROR_LETTERS, why);
+    add_message(XR_MESSAGE_NOT_GATHERED, "", XR_ERROR_LETTERS, late);
     add_message(XR_MESSAGE_CALL, "gather", "s", &text);
-    add_message(XR_MESSAGE_GATHERED, "", "b", &part);
+    add_message(XR_MESSAGE_NOT_GATHERED, "", XR_ERROR_LETTERS, full);
+    for (int i = 0; i < 2; i++) {
+        add_message(XR_MESSAGE_CALL, "gather", "s", &text);
+        add_message(XR_MESSAGE_GATHERED, "", "b", &wrong[i]);
+    }
     add_message(XR_MESSAGE_STOP, "", "", NULL);
     expect_served(XRAY_OK, "",
                   "1 done 0\n2 done 0: 1115\n3 done 0: 2\n4 done 0: 4\n"
                   "6 error -400 rank 1 is late (this is rank 2)\n"
-                  "8 error -400 gather: 8 bytes came, not 32\n10 done 0\n");
-    assert_int_equal(parent.gathers, 3);
+                  "8 error -103 no memory (this is rank 2)\n"
+                  "10 error -400 gather: 8 bytes came, not 32\n"
+                  "12 error -400 gather: 40 bytes came, not 32\n14 done 0\n");
+    assert_int_equal(parent.gathers, 5);
     assert_non_null(strstr(parent.phases, "; gather; "));
 }
 
@@ -461,6 +475,23 @@ static void gathers_end_with_the_run(void **state)
     begin_script();
 }
 
+/* A runtime that fails has said why, or nothing. */
+static void failures_of_the_runtime_end_an_actor(void **state)
+{
+    (void)state;
+    begin_script();
+    add_create("kind", "");
+    add_twice_call(4);
+    parent.fails = XRAY_E_IO;
+    expect_served(XRAY_E_IO, "no way", "1 done 0\n2 done 0: 8\n");
+    begin_script();
+    add_create("kind", "");
+    parent.fails = XRAY_E_DEVICE;
+    expect_served(XRAY_E_DEVICE, "the runtime's poll failed with status -300",
+                  "1 done 0\n");
+    begin_script();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +501,7 @@ int main(void)
         cmocka_unit_test(regions_belong_to_their_maker),
         cmocka_unit_test(calls_wait_for_a_gather),
         cmocka_unit_test(gathers_end_with_the_run),
+        cmocka_unit_test(failures_of_the_runtime_end_an_actor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,9 +242,27 @@ static void check_missing_pointers(ranks_env *e)
     CHECK_OK(e, ranks_barrier(e, e->world));
 }
 
+/* Calls of no bytes touch no memory, wherever it is. */
+static void check_empty_calls(ranks_env *e)
+{
+    float own[2] = { 1, 2 }; /* no device's */
+    const xray_comm_ops *c = e->comm;
+    for (int i = 0; i < 2; i++) {
+        float *p = i ? own : NULL;
+        CHECK_OK(e, c->all_reduce(e->world, NULL, p, 0, XRAY_F32));
+        CHECK_OK(e, c->reduce_scatter(e->world, NULL, p, p, 0, XRAY_BF16));
+        CHECK_OK(e, c->all_gather(e->world, NULL, p, p, 0, XRAY_F32));
+        CHECK_OK(e, c->broadcast(e->world, NULL, p, 0, e->size - 1));
+        CHECK_OK(e, c->all_to_all(e->world, NULL, p, p, 0, XRAY_F32));
+    }
+    CHECK(e, own[0] == 1 && own[1] == 2);
+    CHECK_OK(e, ranks_barrier(e, e->world));
+}
+
 static void check_all_values(ranks_env *e)
 {
     check_missing_pointers(e);
+    check_empty_calls(e);
     static const uint32_t types[] = { XRAY_F32, XRAY_BF16 };
     for (size_t i = 0; i < SIZES; i++) {
         uint64_t count = count_of_size(e, i);

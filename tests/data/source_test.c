@@ -130,6 +130,9 @@ static void array_entries_are_rows(void **state)
            " [ {\"a\": [1, {\"b\": \"]}\\\"\\\\\"}]} ,\n{\n\"a\":2}]\n",
            "{\"a\": [1, {\"b\": \"]}\\\"\\\\\"}]}|{ \"a\":2}|");
     EXPECT("a.jsonl", "\xef\xbb\xbf[{},{}]", "{}|{}|");
+    /* A row is one line, however it was written. */
+    EXPECT("a.json", "[{\r\n\"a\":\r1,\n\"b\":[\r\n]}]\r\n",
+           "{  \"a\": 1, \"b\":[  ]}|");
     EXPECT("a.json", "[ ]", "");
     EXPECT("a.json",
            "{\"n\":{\"data\":[{}]},\"m\":\"data\",\"data\":[{\"a\":1}"
@@ -290,15 +293,19 @@ static void written_texts_may_fail_at_their_end(void **state)
 
 /* ---- names -------------------------------------------------------------- */
 
-/* Compares the files found for `name`, without the folder and each followed by
- * a '|', or the error. */
-static void expect_files(const char *name, const char *want)
+/* Compares the files found for `name`, or for it and `second`, without the
+ * folder and each followed by a '|', or the error. */
+static void expect_files_of(const char *name, const char *second,
+                            const char *want)
 {
     char got[1024] = "";
-    char path[600];
-    (void)snprintf(path, sizeof path, "%s%s", scratch_dir(), name);
-    const char *names[] = { path };
-    const xray_list list = { names, 1 };
+    char paths[2][600];
+    const char *both[] = { name, second };
+    for (size_t i = 0; i < 2 && both[i]; i++)
+        (void)snprintf(paths[i], sizeof paths[i], "%s%s", scratch_dir(),
+                       both[i]);
+    const char *names[] = { paths[0], paths[1] };
+    const xray_list list = { names, second ? 2 : 1 };
     xr_file_list found;
     xr_err err = { "" };
     if (xr_file_list_find(&list, &err, &found) != XRAY_OK) {
@@ -312,6 +319,11 @@ static void expect_files(const char *name, const char *want)
         add_text(got, sizeof got, found.items[i] + strlen(scratch_dir()));
     assert_string_equal(got, want);
     xr_file_list_free(&found);
+}
+
+static void expect_files(const char *name, const char *want)
+{
+    expect_files_of(name, NULL, want);
 }
 
 static void folders_and_patterns_stand_for_their_files(void **state)
@@ -334,6 +346,18 @@ static void folders_and_patterns_stand_for_their_files(void **state)
     expect_files("/set/a-*", "/set/a-10.csv.gz|/set/a-2.json.zst|");
     expect_files("/set/?.*", "/set/B.parquet|/set/b.jsonl|/set/c.parquet.zst|");
     expect_files("/set/[x].tsv", "/set/[x].tsv|");
+    /* In the order of the names, and only those of one name are sorted. */
+    expect_files_of("/set/b.jsonl", "/set/a-*",
+                    "/set/b.jsonl|/set/a-10.csv.gz|/set/a-2.json.zst|");
+    assert_int_equal(mkdir(scratch_path("other"), 0777), 0);
+    (void)scratch_write("other/2.csv", "");
+    (void)scratch_write("other/1.csv", "");
+    expect_files_of("/set/b.jsonl", "/other",
+                    "/set/b.jsonl|/other/1.csv|/other/2.csv|");
+    expect_files_of("/set/b.jsonl", "/none",
+                    "/none: the folder holds no data files (.jsonl, .json, "
+                    ".csv, .tsv, .parquet, .arrow or .feather)");
+    expect_files_of("/set/b.jsonl", "/set/*.xml", "/set/*.xml");
     expect_files("/set/missing.csv", "/set/missing.csv|");
     expect_files("/set/*.xml", "/set/*.xml");
     expect_files("/none",

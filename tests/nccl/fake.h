@@ -36,7 +36,8 @@ void fake_stream_sync(void *stream);
 #define FAKE_QUEUE 12  /* work that a stream holds; who adds to it waits */
 #define FAKE_RECORD 13 /* cuEventRecord */
 #define FAKE_WAIT 14   /* cuStreamWaitEvent */
-#define FAKE_KINDS 15
+#define FAKE_UNIQUE 15 /* ncclGetUniqueId */
+#define FAKE_KINDS 16
 void fake_fail(int kind, int code);
 /* From now on a query fails for events that were recorded on this stream. */
 void fake_stream_fail(void *stream, int code);

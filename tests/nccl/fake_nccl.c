@@ -435,6 +435,8 @@ FAKE_API int ncclGetVersion(int *out)
  * it. */
 FAKE_API int ncclGetUniqueId(nccl_id *out)
 {
+    if (fake_code(FAKE_UNIQUE))
+        return fake_code(FAKE_UNIQUE);
     int fd = memfd_create("fake-nccl", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, sizeof(shared)) != 0)
         return 2;

@@ -326,10 +326,16 @@ static void fail_to_begin(ranks_env *e)
     fake_fail(FAKE_ABSENT, mine);
     try_to_begin(e, usual, XRAY_E_CANCELED, "the run is stopped");
     e->stop_ms = 0;
-    fake_fail(FAKE_VERSION, 21000);
+    fake_fail(FAKE_VERSION, 21799);
     try_to_begin(
         e, usual, XRAY_E_DEVICE,
-        "NCCL's version number is 21000; 2.18 (21800) or later is needed");
+        "NCCL's version number is 21799; 2.18 (21800) or later is needed");
+    fake_fail(FAKE_VERSION, 21800); /* which serves */
+    fake_fail(FAKE_UNIQUE, 2);      /* by which rank 0 alone is asked */
+    try_to_begin(e, usual, mine ? XRAY_E_PEER : XRAY_E_DEVICE,
+                 mine ? "rank 0 (pid "
+                      : "NCCL gave no id for the ranks to connect: unhandled "
+                        "system error: ");
     fake_fail(FAKE_VERSION, mine ? 22000 : 22100);
     try_to_begin(e, usual, XRAY_E_PEER,
                  "rank 0 has NCCL 22100, but rank 1 has 22000");

@@ -263,6 +263,40 @@ static void a_call_is_late_after_the_timeout(void **state)
     assert_int_equal(nccl_find_cause(&rig.comm, &rig.group, now - HOUR), 0);
 }
 
+static uint32_t aborts;
+
+static int count_abort(void *native)
+{
+    (void)native;
+    aborts++;
+    return NCCL_SUCCESS;
+}
+
+/* A communicator is aborted once, whoever closes it and however often; one in
+ * which a thread is only by force. */
+static void communicators_are_closed_once(void **state)
+{
+    static const struct {
+        uint64_t gate;
+        int force;
+        uint32_t aborts;
+    } cases[] = {
+        { NCCL_OPEN, 0, 1 },  { NCCL_OPEN, 1, 1 },   { NCCL_ASKED, 0, 0 },
+        { NCCL_ASKED, 1, 1 }, { NCCL_CLOSED, 0, 0 }, { NCCL_CLOSED, 1, 0 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)open_rig(state);
+        rig.comm.api.abort = count_abort;
+        aborts = 0;
+        atomic_store(&rig.group.gate, cases[i].gate);
+        for (int turn = 0; turn < 2; turn++) {
+            nccl_close(&rig.group, cases[i].force);
+            nccl_abort_closed(&rig.group);
+            assert_int_equal(aborts, cases[i].aborts);
+        }
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup(name, open_rig)
@@ -273,6 +307,7 @@ int main(void)
         CASE(causes_are_found_in_the_records),
         CASE(each_group_waits_for_those_who_have_left_it),
         CASE(a_call_is_late_after_the_timeout),
+        CASE(communicators_are_closed_once),
     };
     return cmocka_run_group_tests_name("nccl.report", tests, NULL, NULL);
 }

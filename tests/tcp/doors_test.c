@@ -33,6 +33,18 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return bad;
 }
 
+/* Bytes that a call receives at most, unless it is told to wait for all. */
+static _Atomic size_t most = SIZE_MAX;
+
+ssize_t __real_recv(int fd, void *out, size_t size, int flags);
+ssize_t __wrap_recv(int fd, void *out, size_t size, int flags);
+ssize_t __wrap_recv(int fd, void *out, size_t size, int flags)
+{
+    const size_t thin = atomic_load(&most);
+    return __real_recv(
+        fd, out, size > thin && !(flags & MSG_WAITALL) ? thin : size, flags);
+}
+
 /* ---- doors ----------------------------------------------------------------
  */
 
@@ -184,6 +196,21 @@ static void garbage_is_refused(void **state)
         strstr(h.log, "rank 0 refused a connection from 127.0.0.1:"));
     assert_non_null(strstr(h.log, "its first bytes are no hello of a rank"));
     assert_non_null(strstr(h.log, "it hung up before it said who it is"));
+}
+
+/* Hellos and proofs may arrive in pieces. */
+static void guests_may_speak_slowly(void **state)
+{
+    static const size_t pieces[] = { 1, 7, 31 };
+    (void)state;
+    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+        house h;
+        atomic_store(&most, pieces[i]);
+        open_house(&h, 60000);
+        finish_house(&h);
+        assert_string_equal(h.log, "");
+    }
+    atomic_store(&most, SIZE_MAX);
 }
 
 static void hellos_for_other_ranks_are_refused(void **state)
@@ -460,6 +487,7 @@ int main(int argc, char **argv)
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(garbage_is_refused),
+        cmocka_unit_test(guests_may_speak_slowly),
         cmocka_unit_test(hellos_for_other_ranks_are_refused),
         cmocka_unit_test(a_wrong_key_is_refused),
         cmocka_unit_test(what_was_heard_opens_no_door),

@@ -507,6 +507,65 @@ static void notes_and_frames_are_judged(void **state)
     assert_false(mesh_frame_is_valid(&offer));
 }
 
+/* What is sent piece by piece tells of the whole call as well. */
+static void frames_tell_of_their_call(void **state)
+{
+    const mesh_channel channel = { .key = UINT64_MAX - 4, .calls = 8 };
+    const mesh_call call = { .call = 3,
+                             .dtype = 4,
+                             .root = 5,
+                             .bytes = 1,
+                             .call_bytes = 2,
+                             .extra = 6 };
+    const mesh_frame f = mesh_frame_of(&channel, &call, MESH_OFFER);
+    (void)state;
+    assert_true(f.magic == MESH_FRAME_MAGIC && f.kind == MESH_OFFER);
+    assert_true(f.channel == channel.key && f.number == 9);
+    assert_true(f.bytes == 1 && f.call_bytes == 2);
+    assert_true(f.call == 3 && f.dtype == 4 && f.root == 5 && f.extra == 6);
+}
+
+/* The ranks of four hosts, whose blocks have different sizes. */
+static void ranks_of_a_block_take_turns(void **state)
+{
+    static uint32_t host[9] = { 0, 1, 1, 3, 3, 3, 6, 6, 6 };
+    static uint32_t first[9] = { 0, 1, 1, 3, 3, 3, 6, 6, 6 };
+    static uint32_t count[9] = { 1, 2, 2, 3, 3, 3, 3, 3, 3 };
+    static const struct {
+        uint32_t dtype;
+        uint64_t bytes;
+        uint32_t least; /* ranks of a block that is added first */
+    } cases[] = { { XRAY_F32, MESH_SMALL + 4, 2 },
+                  { XRAY_BF16, MESH_SMALL + 4, 3 },
+                  { XRAY_F32, MESH_SMALL, UINT32_MAX } };
+    const xray_comm_group group = {
+        .layout = { .host = host, .block_first = first, .block_count = count }
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        const mesh_call call = { .call = XRAY_COMM_ALL_REDUCE,
+                                 .dtype = cases[c].dtype,
+                                 .bytes = cases[c].bytes };
+        for (uint32_t i = 0; i < 9; i++) {
+            uint32_t used[9] = { 0 };
+            for (uint32_t owner = 0; owner < 9; owner++) {
+                const int partial =
+                    host[i] != host[owner] && count[i] >= cases[c].least;
+                const uint32_t from = mesh_source_of(&group, &call, owner, i);
+                assert_int_equal(mesh_is_partial(&group, &call, owner, i),
+                                 partial);
+                if (!partial)
+                    assert_int_equal(from, i);
+                else
+                    assert_in_range(from, first[i], first[i] + count[i] - 1);
+                used[from] += (uint32_t)partial;
+            }
+            for (uint32_t r = first[i]; r < first[i] + count[i]; r++)
+                assert_true(used[r] || count[i] < cases[c].least);
+        }
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
@@ -522,6 +581,8 @@ int main(void)
         cmocka_unit_test(pieces_are_copied_wherever_they_lie),
         cmocka_unit_test(runs_cover_their_segments),
         CASE(notes_and_frames_are_judged),
+        cmocka_unit_test(frames_tell_of_their_call),
+        cmocka_unit_test(ranks_of_a_block_take_turns),
     };
     return cmocka_run_group_tests_name("tcp.mesh", tests, NULL, NULL);
 }
