@@ -110,6 +110,30 @@ static void shared_blocks_keep_their_handle(void **state)
     close_devices(&b);
 }
 
+/* The next device may have the same file number and place for a block, yet not
+ * its handle. */
+static void handles_end_with_their_device(void **state)
+{
+    (void)state;
+    const xray_device_ops *ops = device_ops();
+    const cpu_config config = { .isa = CPU_ISA_SCALAR, .share = CPU_SHARE_ON };
+    uint8_t handle[2][XRAY_HANDLE_BYTES];
+    for (size_t i = 0; i < 2; i++) {
+        void *self = NULL;
+        void *block = NULL;
+        void *seen = NULL;
+        must(ops->create(&bench_host, &config, 1, &self));
+        must(ops->alloc(self, "test", XRAY_TAG_GRADS, 100000, &block));
+        must(ops->share(self, block, handle[i]));
+        must(ops->attach(self, handle[i], 100000, &seen));
+        if (i == 1)
+            assert_int_equal(ops->attach(self, handle[0], 100000, &seen),
+                             XRAY_E_ARG);
+        ops->free(self, block);
+        ops->destroy(self);
+    }
+}
+
 /* Finds the file whose pages are the memory of a shareable device. */
 static int find_memory_file(void)
 {
@@ -266,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evicted_blocks_come_back_zeroed),
         cmocka_unit_test(shared_blocks_keep_their_handle),
+        cmocka_unit_test(handles_end_with_their_device),
         cmocka_unit_test(shared_memory_keeps_its_size),
         cmocka_unit_test(maximum_of_all_tags_is_counted),
         cmocka_unit_test(host_memory_is_counted_apart),

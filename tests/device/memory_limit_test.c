@@ -57,6 +57,9 @@ static void the_memory_controller_of_version_1_counts(void **state)
     assert_int_equal(read_limit("5:cpu:/\n4:memory:/job\n"), 500000);
     assert_int_equal(read_limit("4:hugetlb,memory:/job\n0::/\n"), 500000);
     assert_int_equal(read_limit("4:memories:/job\n"), MACHINE);
+    assert_int_equal(read_limit("4:mem:/job\n3:cpu,m:/job\n"), MACHINE);
+    assert_int_equal(read_limit("4::/job\n"), MACHINE);
+    assert_int_equal(read_limit("4:name=memory:/job\n"), MACHINE);
 }
 
 static void nothing_is_limited_without_groups(void **state)

@@ -257,6 +257,10 @@ static void the_lm_head_refuses_bad_fields(void **state)
     plain.entropy = NULL;
     BAD(lm_head_grad, forward, &plain, XRAY_E_ARG,
         "dentropy is given, but the forward call did not keep entropy");
+    plain = lm_head_logp;
+    plain.targets = below;
+    BAD(lm_head_grad, forward, &plain, XRAY_E_RANGE,
+        "target -1 of item 0 is not in [0, 4)");
     ops->weight_destroy(cpu.self, weight);
 }
 

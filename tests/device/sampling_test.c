@@ -48,16 +48,25 @@ static void draw_tokens_of(const dev *d, const float *z, uint32_t vocab,
 {
     float raw[BATCH];
     float logp[BATCH];
+    /* Entries of a later version, which are longer. */
+    static struct {
+        xray_draw draw;
+        char more[24];
+    } longer[BATCH];
+    assert_true(count <= BATCH);
+    memset(longer, 0x5A, sizeof(longer));
+    for (size_t i = 0; i < count; i++)
+        longer[i].draw = draws[i];
     xray_sample op = { .header = XRAY_HEADER(xray_sample),
                        .items = { count, NULL },
-                       .draws = draws,
+                       .draws = &longer->draw,
                        .token = token,
                        .raw_logp = raw,
                        .logp = logp,
                        .logits = z,
                        .logits_stride = vocab,
                        .vocab = vocab,
-                       .draw_stride = sizeof(*draws) };
+                       .draw_stride = sizeof(*longer) };
     must(d->ops->sample(d->self, NULL, &op));
 }
 

@@ -154,50 +154,6 @@ static void written_tensors_read_back_equal(void **state)
     xm_st_close(st);
 }
 
-/* Both ends of a range may be those of the tensor; the sentence has the range
- * that was asked for. */
-static void reads_outside_a_tensor_are_refused(void **state)
-{
-    (void)state;
-    static const float values[4] = { 1, 2, 3, 4 };
-    static const struct {
-        uint64_t all;
-        uint64_t first;
-        uint64_t count;
-        const char *says; /* NULL: it is read */
-    } cases[] = {
-        { 4, 0, 4, NULL },
-        { 4, 3, 1, NULL },
-        { 4, 4, 0, NULL },
-        { 0, 0, 0, NULL },
-        { 4, 0, 5, "elements 0 to 5 were asked for, but it has 4" },
-        { 4, 3, 2, "elements 3 to 5 were asked for, but it has 4" },
-        { 4, 5, 0, "elements 5 to 5 were asked for, but it has 4" },
-        { 4, 2, UINT64_MAX, "elements 2 to 1 were asked for, but it has 4" },
-        { 0, 0, 1, "elements 0 to 1 were asked for, but it has 0" },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const xm_st_tensor t = { .name = "w",
-                                 .data = (const void *)values,
-                                 .count = cases[i].all,
-                                 .dtype = XM_ST_F32 };
-        const char *says = cases[i].says;
-        float got[4] = { 0 };
-        xr_err err = { "" };
-        xray_status status =
-            xm_st_read_f32(&t, cases[i].first, cases[i].count, got, &err);
-        assert_int_equal(status, says ? XRAY_E_RANGE : XRAY_OK);
-        if (says) {
-            char want[128];
-            (void)snprintf(want, sizeof want, "tensor \"w\": %s", says);
-            assert_string_equal(err.text, want);
-            continue;
-        }
-        assert_memory_equal(got, values + cases[i].first,
-                            cases[i].count * sizeof *got);
-    }
-}
-
 static void check_index(const char *text, const char *fault)
 {
     char dir[XR_PATH_CAP];
@@ -295,7 +251,6 @@ int main(void)
         cmocka_unit_test(malformed_files_are_refused_and_others_open),
         cmocka_unit_test(values_are_read_at_their_offsets),
         cmocka_unit_test(written_tensors_read_back_equal),
-        cmocka_unit_test(reads_outside_a_tensor_are_refused),
         cmocka_unit_test(indexes_that_misplace_tensors_are_refused),
         cmocka_unit_test(mutated_files_are_read_or_refused),
     };

@@ -299,9 +299,9 @@ static const struct {
     { PICKLE("(NNNNNtQ."), "the reference to a storage is malformed" },
     { PICKLE("N}b."), "attributes are set on None" },
     { PICKLE("NN\x93."), "the name of a global is not a text" },
-    { PICKLE("\x8a\x09"
-             "123456789."),
-      "an integer has more than 64 bits" },
+    { PICKLE("N\x8c\1n\x93."), "the name of a global is not a text" },
+    { PICKLE("\x8c\1mN\x93."), "the name of a global is not a text" },
+    { PICKLE("\x8a\t123456789."), "an integer has more than 64 bits" },
     { PICKLE("I1x\n."), "an integer is not a number of 64 bits" },
     { PICKLE("L99999999999999999999999999999999999L\n."),
       "an integer is not a number of 64 bits" },

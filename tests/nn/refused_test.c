@@ -346,7 +346,11 @@ static xray_status run_training_pass(const fixture *f, xm_space *space,
     const float *dhidden = NULL;
     const xm_output_grads back = { items->dlogp, items->dentropy, NULL };
     xray_status status = xm_forward(f->decoder, space, &rows->pack, err);
-    if (!status)
+    if (status) /* nothing can be read of a pass that failed */
+        assert_int_equal(
+            xm_outputs(f->decoder, space, &items->items, &out, NULL),
+            XRAY_E_STATE);
+    else
         status = xm_outputs(f->decoder, space, &items->items, &out, err);
     if (!status)
         status = xm_outputs_backward(f->decoder, space, &items->items, &back,
@@ -373,7 +377,6 @@ static void note_layer(char order[16], const char *text)
 static void list_layers(uint32_t layers, char out[16])
 {
     size_t used = 0;
-    assert_in_range(layers, 1, 6);
     out[used++] = '-';
     for (uint32_t i = 0; i < layers; i++)
         out[used++] = (char)('0' + i);
@@ -435,8 +438,6 @@ static int32_t refuse_each_call(const fixture_kind *kind, uint32_t flags,
 static void every_refusal_of_the_device_ends_the_pass(void **state)
 {
     (void)state;
-    /* Each of two layers has four products, forward and backward, and further
-     * operators. */
     for (size_t i = 0; i < 2 * fixture_kind_count; i++) {
         const fixture_kind *kind = &fixture_kinds[i / 2];
         uint32_t flags = XM_SPACE_TRAIN | (i % 2 ? XM_SPACE_RECOMPUTE : 0);

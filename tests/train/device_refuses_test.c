@@ -382,7 +382,9 @@ static void refusals_end_a_batch(void **state)
     (void)state;
     trainer t;
     open_trainer(&t);
-    refuse_each_call(&t, pack_a_batch, 8);
+    /* Six arrays of the batch and one of its gradients, with an event after
+     * either, on which the next batch waits, and the way back. */
+    refuse_each_call(&t, pack_a_batch, 7 + 2 + 1 + 2);
     close_trainer(&t);
 }
 

@@ -258,6 +258,58 @@ static void failed_change_of_weights_fails_the_pass(void **state)
     rig_device_close(&device);
 }
 
+/* An update that fails may have changed a part of the weights, so the next pass
+ * gathers all of them. */
+static void failed_update_is_followed_by_a_full_gather(void **state)
+{
+    (void)state;
+    static float logp[ROWS_TOKENS_MAX];
+    rig_device device = rig_device_open(1);
+    const rig_device seen = scripted_watch(&device);
+    const rig_spec spec = { .stage_1 = 3 + 1 };
+    xray_outputs out = { .header = XRAY_HEADER(xray_outputs), .logp = logp };
+    xray_step_result result;
+    uint32_t gathers[2];
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    rig r = scripted_open(&seen, &spec, 2);
+    for (int turn = 0; turn < 2; turn++) {
+        scripted_other.gathers = 0;
+        assert_int_equal(forward_one(r.ops, r.self, &scripted_rows.batch,
+                                     XRAY_OUTPUT_LOGP, &out),
+                         XRAY_OK);
+        gathers[turn] = scripted_other.gathers;
+        assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
+        scripted_watched.fail_updates = 1;
+        assert_int_equal(scripted_step(&r, &result), XRAY_E_DEVICE);
+        scripted_watched.fail_updates = 0;
+    }
+    assert_true(gathers[0] > 0);
+    assert_int_equal(gathers[1], gathers[0]);
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
+/* A pass that fails is the last one of the call: no segment is ended after it,
+ * and no other rank waits for this one. */
+static void failed_pass_ends_no_segments(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    const rig_spec spec = { .stage_1 = 3 + 1, .segments = 4 };
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    rig r = scripted_open(&device, &spec, 2);
+    for (uint32_t left = 0; left < 3; left++) {
+        scripted_other.fails = XRAY_COMM_ALL_GATHER;
+        scripted_other.left = left;
+        scripted_other.gathers = scripted_other.calls = 0;
+        assert_int_equal(scripted_add_gradients(&r), XRAY_E_PEER);
+        assert_int_equal(scripted_other.gathers, left + 1);
+        assert_int_equal(scripted_other.calls, 0);
+    }
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
 /* A tag whose values could not be copied stays where it is. */
 static void failed_offload_leaves_the_tag_on_the_device(void **state)
 {
@@ -466,6 +518,8 @@ int main(void)
         cmocka_unit_test(failed_gather_of_updated_weights),
         cmocka_unit_test(failed_gather_of_a_pass_is_told),
         cmocka_unit_test(failed_change_of_weights_fails_the_pass),
+        cmocka_unit_test(failed_update_is_followed_by_a_full_gather),
+        cmocka_unit_test(failed_pass_ends_no_segments),
         cmocka_unit_test(failed_offload_leaves_the_tag_on_the_device),
         cmocka_unit_test(failed_onload_leaves_the_tag_offloaded),
         cmocka_unit_test(instances_return_what_they_created),

@@ -519,6 +519,7 @@ static void a_plan_says_what_the_device_computes(void **state)
         { { .frozen = 1 }, ROWS | XRAY_PASS_LOGP },
         { { .tensor = 1, .stages = 2 }, TRAINS },
         { { .tensor = 1, .stages = 2, .frozen = 1 }, ROWS },
+        { { .tensor = 1, .stages = 2, .from_layer = 1 }, ROWS },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         xray_device_work work = { .header = XRAY_HEADER(xray_device_work) };

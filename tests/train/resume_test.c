@@ -56,6 +56,8 @@ static void expect_same_checkpoint(const char *want, const char *dir,
                  layout->family, layout->tensor, layout->stage, layout->stages);
 }
 
+static uint32_t frozen; /* layers that no run trains, the first ones */
+
 /* Trains for `steps` steps from the checkpoint in `from`, or from the start if
  * that is NULL, and saves what comes out. */
 static void train_on(const struct layout *layout, uint32_t steps,
@@ -68,6 +70,7 @@ static void train_on(const struct layout *layout, uint32_t steps,
     run.spec.context = layout->family == CONTEXT ? 2 : 1;
     run.spec.tensor = layout->tensor;
     run.spec.stages = layout->stages;
+    run.spec.from_layer = frozen;
     run.steps = steps;
     run.first_step = first_step;
     run.load_dir = from;
@@ -137,10 +140,37 @@ static void every_layout_goes_on_from_every_other(void **state)
     }
 }
 
+/* Frozen layers have weights but no moments in the files. */
+static void layouts_go_on_with_frozen_layers(void **state)
+{
+    (void)state;
+    static const struct layout some[] = {
+        { ALONE, 0, 0 }, { ALONE, 0, 3 }, { ALONE, 2, 0 }, { ALONE, 1, 0, 2 }
+    };
+    char second[64];
+    char third[64];
+    char dir[64];
+    frozen = 1;
+    train_on(&some[0], 2, NULL, 0, rig_mkdir(second, sizeof(second)));
+    train_on(&some[0], 3, NULL, 0, rig_mkdir(third, sizeof(third)));
+    for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) {
+        train_on(&some[i], 2, NULL, 0, rig_mkdir(dir, sizeof(dir)));
+        expect_same_checkpoint(second, dir, &some[i]);
+        rig_rmdir(dir);
+        train_on(&some[i], 1, second, 2, rig_mkdir(dir, sizeof(dir)));
+        expect_same_checkpoint(third, dir, &some[i]);
+        rig_rmdir(dir);
+    }
+    frozen = 0;
+    rig_rmdir(second);
+    rig_rmdir(third);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_goes_on_from_every_other),
+        cmocka_unit_test(layouts_go_on_with_frozen_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@ static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
     (void)stream;
     (void)dtype;
     if (bytes != sizeof(xm_group_record)) {
+        scripted_other.gathers++;
         xray_status status = answer_call(XRAY_COMM_ALL_GATHER);
         if (status != XRAY_OK)
             return status;
@@ -198,6 +199,13 @@ static xray_status watch_changed(void *self, xray_weight *weight)
                                          : cpu->weight_changed(self, weight);
 }
 
+static xray_status watch_adamw(void *self, xray_stream *stream,
+                               const xray_adamw *op)
+{
+    return scripted_watched.fail_updates ? XRAY_E_DEVICE
+                                         : cpu->adamw(self, stream, op);
+}
+
 static xray_status watch_event_create(void *self, xray_event **out)
 {
     scripted_watched.events++;
@@ -234,6 +242,7 @@ rig_device scripted_watch(const rig_device *device)
     ops.axpby = watch_axpby;
     ops.restore = watch_restore;
     ops.weight_changed = watch_changed;
+    ops.adamw = watch_adamw;
     ops.event_create = watch_event_create;
     ops.event_destroy = watch_event_destroy;
     ops.weight_create = watch_weight_create;

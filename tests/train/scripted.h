@@ -16,6 +16,7 @@ typedef struct scripted_rank {
     uint32_t fails; /* XRAY_COMM_* of the calls that fail, or SCRIPTED_NEVER */
     uint32_t left;  /* number of these calls that succeed before */
     uint32_t calls; /* number of all_reduce and reduce_scatter calls */
+    uint32_t gathers;    /* number of all_gather calls of weights */
     uint32_t negative;   /* 1: every sum is -0 */
     uint32_t bad_record; /* 1: it counts an entry that is not finite */
     uint32_t first;      /* index of its first gradient that is not finite */
@@ -36,6 +37,7 @@ typedef struct scripted_device {
     uint32_t fail_copy;    /* kind of the copies that fail + 1; 0: none */
     uint32_t fail_restore; /* 1: restore fails */
     uint32_t fail_changed; /* 1: weight_changed fails */
+    uint32_t fail_updates; /* 1: adamw fails */
     int32_t events;        /* created and not destroyed */
     int32_t handles;
 } scripted_device;

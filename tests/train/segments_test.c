@@ -196,6 +196,16 @@ static void what_breaks_the_order_is_refused(void **state)
     expect_refused(run, XRAY_E_CONFIG,
                    "8 segments for 3 replicas, expected a power of two that "
                    "they divide");
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        char text[96];
+        run = segmented(rig_tiny, ranks, 1);
+        run.spec.segments = 6;
+        (void)snprintf(text, sizeof(text),
+                       "6 segments for %u replicas, expected a power of two "
+                       "that they divide",
+                       ranks);
+        expect_refused(run, XRAY_E_CONFIG, text);
+    }
     run = segmented(rig_tiny, 2, 2);
     run.cuts = 2;
     expect_refused(run, XRAY_E_RANGE,
