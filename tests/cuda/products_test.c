@@ -559,6 +559,28 @@ static void gradients_do_not_depend_on_the_cut(void **state)
     destroy_cuda(d);
 }
 
+/* The sentence tells how much shared memory suffices. */
+static void too_little_shared_memory_is_refused(void **state)
+{
+    (void)state;
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    operands o = make_operands(PRODUCT_NT, (shape){ 8, 8, 16 });
+    product_gemm g = make_gemm(&o, 0);
+    g.c = o.c;
+    d->shared_most = 0;
+    assert_int_equal(product_tensor(d, NULL, "test", &g, 0),
+                     XRAY_E_UNSUPPORTED);
+    const char *needs = strstr(last_failure, "the kernel needs ");
+    assert_non_null(needs);
+    d->shared_most = (int)strtol(needs + 17, NULL, 10) - 1;
+    assert_int_equal(product_tensor(d, NULL, "test", &g, 0),
+                     XRAY_E_UNSUPPORTED);
+    d->shared_most++;
+    must(product_tensor(d, NULL, "test", &g, 0));
+    free_operands(&o);
+    destroy_cuda(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,6 +591,7 @@ int main(void)
         cmocka_unit_test(rows_do_not_depend_on_the_batch),
         cmocka_unit_test(changed_matrices_are_rounded_again),
         cmocka_unit_test(gradients_do_not_depend_on_the_cut),
+        cmocka_unit_test(too_little_shared_memory_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

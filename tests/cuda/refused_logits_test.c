@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests that the calls of device-cuda that take logits refuse each invalid
- * field with the status and the sentence of the CPU.
+ * field with the status and the sentence of the CPU, and ignore invalid ids.
  */
 #include "tests/cuda/refused.h"
 
@@ -57,6 +57,48 @@ static void logits_refuse_bad_fields(void **state)
     NEEDS2(lm_head_join, partials, logp);
     BAD(lm_head_join, slices, 0, XRAY_E_ARG);
     BAD(lm_head_join, slice_stride, 7, XRAY_E_ARG);
+}
+
+/* Edits of the first and last ids of blocks, and of ids that do not exist: what
+ * follows an item's logits stays as it is. */
+static void compare_edits(uint64_t vocab)
+{
+    const int32_t at[] = { -1,   INT32_MIN,      0,        255,
+                           256,  4095,           4096,     4599,
+                           4600, (int32_t)vocab, INT32_MAX };
+    enum { EDITS = sizeof(at) / sizeof(*at) };
+    xray_logit_edit edits[EDITS];
+    const int32_t bounds[] = { 0, EDITS, EDITS };
+    for (size_t i = 0; i < EDITS; i++)
+        edits[i] = (xray_logit_edit){ at[i], 2.0f, (float)i };
+    buf from = make_random_buf(&both, 2 * (vocab + 7), 1);
+    buf to = make_random_buf(&both, 2 * (vocab + 7), 1);
+    buf list = make_buf(&both, edits, sizeof(edits));
+    buf start = make_buf(&both, bounds, sizeof(bounds));
+    for (int s = 0; s < 2; s++) {
+        const xray_edit_logits op = { .header = XRAY_HEADER(xray_edit_logits),
+                                      .items = { .bound = 2 },
+                                      .logits = buf_floats(&from, s, 0),
+                                      .changed = buf_floats(&to, s, 0),
+                                      .stride = vocab + 7,
+                                      .vocab = vocab,
+                                      .edit_start = start.p[s],
+                                      .edits = list.p[s],
+                                      .edit_stride = sizeof(*edits) };
+        RUN_ON(&both, s, edit_logits, &op);
+    }
+    assert_same_buf(&both, &to, "edited logits");
+    buf *const all[] = { &from, &to, &list, &start };
+    for (size_t i = 0; i < 4; i++)
+        free_buf(&both, all[i]);
+}
+
+static void ids_outside_of_the_vocabulary_are_ignored(void **state)
+{
+    static const uint64_t sizes[] = { 1, 255, 256, 4096, 4600, 8192 };
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        compare_edits(sizes[i]);
 }
 
 static void assert_segment_refused(xray_status status, const char *call)
@@ -153,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_refuse_bad_fields),
+        cmocka_unit_test(ids_outside_of_the_vocabulary_are_ignored),
         cmocka_unit_test(a_vocabulary_has_at_most_8_segments),
         cmocka_unit_test(advance_refuses_bad_fields),
     };

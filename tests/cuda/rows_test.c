@@ -436,6 +436,41 @@ static void activations_equal_the_cpu(void **state)
     close_pair(&p);
 }
 
+/* ---- a bias ------------------------------------------------------------- */
+
+/* Rows past the live ones do not count, and what follows dbias stays. */
+static void gradients_of_a_bias_equal_the_cpu(void **state)
+{
+    enum { ROWS = 67, COLS = 5 };
+    const int32_t live = LIVE;
+    (void)state;
+    pair p = open_pair();
+    buf x = make_random_buf(&p, (size_t)TOKENS * COLS, 1);
+    buf dy = make_random_buf(&p, (size_t)TOKENS * ROWS, 1);
+    buf dw = make_random_buf(&p, (size_t)ROWS * COLS, 1);
+    buf dbias = make_random_buf(&p, ROWS + 3, 1);
+    buf at_live = make_buf(&p, &live, sizeof(live));
+    for (int s = 0; s < 2; s++) {
+        const xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
+                                      .tokens = { TOKENS, at_live.p[s] },
+                                      .dy = dy.p[s],
+                                      .x = x.p[s],
+                                      .dy_stride = ROWS,
+                                      .x_stride = COLS,
+                                      .rows = ROWS,
+                                      .cols = COLS,
+                                      .dw = dw.p[s],
+                                      .dbias = dbias.p[s] };
+        RUN_ON(&p, s, matmul_grad, &op);
+    }
+    assert_same_buf(&p, &dw, "dw");
+    assert_same_buf(&p, &dbias, "dbias");
+    buf *const all[] = { &x, &dy, &dw, &dbias, &at_live };
+    for (size_t i = 0; i < 5; i++)
+        free_buf(&p, all[i]);
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +481,7 @@ int main(void)
         cmocka_unit_test(copied_rows_keep_their_pitches),
         cmocka_unit_test(rotated_positions_equal_the_cpu),
         cmocka_unit_test(activations_equal_the_cpu),
+        cmocka_unit_test(gradients_of_a_bias_equal_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
