@@ -199,6 +199,27 @@ static void longer_messages_than_announced_end_the_actor(void **state)
     (void)close(fd);
 }
 
+/* The run has two places. */
+static void a_place_is_taken_once(void **state)
+{
+    static const uint32_t places[] = { 0, 2, UINT32_MAX };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        char says[100];
+        const xray_actor_spec spec = { .header = XRAY_HEADER(xray_actor_spec),
+                                       .name = "it",
+                                       .host = "node-1",
+                                       .index = places[i] };
+        (void)snprintf(says, sizeof(says),
+                       "actor it: index %u of 2 is taken or too large",
+                       places[i]);
+        assert_int_equal(door.ops->spawn(door.self, &spec, &door.peer),
+                         XRAY_E_ARG);
+        assert_string_equal(door.said, says);
+    }
+    expect_actor();
+}
+
 static void failed_launchers_are_reported(void **state)
 {
     (void)state;
@@ -431,6 +452,7 @@ int main(void)
 #define CASE(name) \
     cmocka_unit_test_setup_teardown(name, door_await_actor, door_end)
         CASE(garbage_is_refused),
+        CASE(a_place_is_taken_once),
         CASE(wrong_tokens_are_refused),
         CASE(replayed_hello_is_refused),
         CASE(other_builds_are_refused),

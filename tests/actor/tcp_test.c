@@ -110,6 +110,16 @@ static void other_builds_are_named(void **state)
     assert_string_equal(horse.why,
                         "the run refused this Workhorse: its program is build "
                         "6f6c64657220, while this run's is build 746869732062");
+    /* The sentence of a stranger is one line, too. */
+    xr_tcp_hello_open(&horse, XR_TCP_FOR_PULSE, 0, token, other, nonces[0]);
+    xr_tcp_hello_await(&run, build, nonces[1]);
+    pass_bytes(&horse, &run, 200);
+    run.send[offsetof(xr_tcp_reply_bytes, build) + 3] = '\n';
+    run.send[offsetof(xr_tcp_reply_bytes, build) + 11] = '\x1b';
+    pass_bytes(&run, &horse, 200);
+    assert_string_equal(horse.why,
+                        "the run refused this Workhorse: its program is build "
+                        "6f6c64657220, while this run's is build 746869732062");
 }
 
 static void other_protocols_are_refused(void **state)

@@ -31,7 +31,8 @@ static xray_status keep_copy(void *self, xray_stream *stream, void *to,
         (void)fprintf(stderr, "%u copies wait for a sync\n", count);
         _exit(3);
     }
-    kept[count++] = (late_copy){ to, from, bytes };
+    if (bytes) /* or both may be NULL */
+        kept[count++] = (late_copy){ to, from, bytes };
     return XRAY_OK;
 }
 
