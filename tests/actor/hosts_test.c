@@ -255,8 +255,8 @@ static void await_bytes(const xray_peer *peer, int size)
         assert_int_equal(ioctl(peer->conn.fd, FIONREAD, &have), 0);
 }
 
-/* What has arrived of several actors: they take turns, but the loss of one and
- * what it sent before come first. */
+/* Actors whose messages have arrived take turns, but the loss of one and its
+ * messages before it come first. */
 static void events_have_an_order(void **state)
 {
     char text[200];

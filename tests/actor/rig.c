@@ -30,7 +30,7 @@ typedef struct rig {
     uint32_t reserved;
 } rig;
 
-/* What this program was started with, and the descriptors that it has now. */
+/* A descriptor is set here if this program was started with it. */
 enum { FILES = 64 };
 static int was_open[FILES];
 

@@ -34,7 +34,7 @@ void rig_ok(xray_status status, const xr_err *err);
 #define RIG_OK(call) rig_ok((call), &err)
 /* Fails the test unless the text contains all of the arguments, up to NULL. */
 void rig_says(const char *text, ...);
-/* What follows a part that the text must contain. */
+/* Returns the text behind a part that it must contain. */
 const char *rig_after(const char *text, const char *part);
 
 uint64_t rig_ms(void);

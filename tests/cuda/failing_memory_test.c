@@ -145,7 +145,7 @@ static void large_host_blocks_are_locked(void **state)
     destroy_cuda(d);
 }
 
-/* What an engine does between the eviction of a weight and its return. */
+/* An engine may run one between the eviction of a weight and its return. */
 static void run_empty_graph(cuda_device *d)
 {
     xray_stream *s = NULL;

@@ -341,7 +341,7 @@ static void every_command_has_the_part_of_its_kind(void **state)
           "\\begin{#}1\\\\2\\end{#}",
           "\\begin{array}{c}1\\\\2\\end{array}",
           1 },
-        /* What is under the mark belongs to the name. */
+        /* Letters under the mark belong to the name. */
         { { "mathbb", "mathcal", "overline", "vec", "bar", "hat", "widehat",
             "underline", "overrightarrow", "boldsymbol" },
           "\\#{a}b",
@@ -352,7 +352,7 @@ static void every_command_has_the_part_of_its_kind(void **state)
           "\\# ab",
           "b\\#{a}",
           1 },
-        /* What follows is what the operator is applied to. */
+        /* The operator is applied to the term that follows. */
         { { "sum", "prod", "int", "lim", "bigcup", "bigcap", "min", "max",
             "gcd" },
           "\\#_{k}ab",

@@ -71,7 +71,7 @@ static void groups_go_to_one_replica(void **state)
 {
     (void)state;
     float out[3][TOKENS];
-    /* What was dealt before does not count. */
+    /* Rows that were dealt before do not count. */
     static const int32_t groups[2][ROWS] = { { 0, 0, 0, 0, 0, 1, 2 },
                                              { 0, 1, 1, 2, 2, 3, 3 } };
     views.prompts = XR_PROMPTS_PER_GROUP;

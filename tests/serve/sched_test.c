@@ -151,8 +151,8 @@ static void running_samples_go_before_prompts(void **state)
     rig_free(r);
 }
 
-/* What waits gets a free slot in the next step, which is thus not made ahead.
- * While a pause keeps it waiting, steps are. */
+/* A waiting row gets a free slot in the next step, which is thus not made
+ * ahead. While a pause keeps it waiting, steps are. */
 static void a_step_is_made_ahead_unless_another_row_may_start(void **state)
 {
     (void)state;

@@ -507,7 +507,7 @@ static void notes_and_frames_are_judged(void **state)
     assert_false(mesh_frame_is_valid(&offer));
 }
 
-/* What is sent piece by piece tells of the whole call as well. */
+/* Each piece that is sent tells of the whole call as well. */
 static void frames_tell_of_their_call(void **state)
 {
     const mesh_channel channel = { .key = UINT64_MAX - 4, .calls = 8 };

@@ -170,7 +170,7 @@ static void bytes_arrive_in_order_however_they_are_cut(void **state)
     assert_true(read > 8 * RING);
 }
 
-/* What a rank wrote before it ended is read first. */
+/* The bytes that a rank wrote before it ended are read first. */
 static void the_end_of_a_line_is_behind_its_last_byte(void **state)
 {
     static mesh_peer peer;

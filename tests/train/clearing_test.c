@@ -97,8 +97,8 @@ static void cleared_gradients_are_zero(void **state)
     rig_device_close(&device);
 }
 
-/* What a pass has summed apart when it fails, such as the look-ups of a tied
- * table, is not in the next one. At stages 0 and 1 the step adds these. */
+/* The sums that a failing pass has kept apart, such as the look-ups of a tied
+ * table, are not in the next one. At stages 0 and 1 the step adds these. */
 static void a_failed_pass_leaves_nothing_to_the_next(void **state)
 {
     (void)state;
