@@ -18,139 +18,9 @@
  *
  * Packed rows: 8 warps and 128 queries per block. The tensor cores wait for
  * shared memory: a warp reads 256 bytes per product of 4096 operations, so
- * about half of the tensor cores' peak is the bound. Decoding waits for device
- * memory: a block keeps the next 64 keys and values in flight while it folds
- * the previous ones. At head dimension 128 two blocks fit a multiprocessor;
- * together they have about twice as many bytes in flight as the latency needs.
+ * about half of the tensor cores' peak is the bound.
  */
-#include "plugins/device-cuda/attention_bf16.h"
-
-#define PER (ATTEND_SPLIT / ATTEND_BLOCK)
-#define GROUPS (ATTEND_BLOCK / 8)
-
-/* The state of the two rows, l / 4 and l / 4 + 8, that lane l holds of its
- * warp's 16. `sum` is the lane's own partial sum until fold_close. */
-template <int DIM> struct fold {
-    float o[DIM / 8][4];
-    float max[2];
-    float sum[2];
-};
-
-struct fold_rows {
-    uint32_t pos[2];
-    uint32_t from[2];
-    uint32_t low;  /* first key that any row of the warp sees */
-    uint32_t high; /* last key that any row of the warp sees */
-    /* Last key that all rows see, if they also see key `firm`. */
-    uint32_t solid;
-    uint32_t firm; /* first key that all rows see */
-};
-
-template <int DIM> CU_FN void fold_clear(fold<DIM> *f)
-{
-#pragma unroll
-    for (int n = 0; n < DIM / 8; n++)
-        f->o[n][0] = f->o[n][1] = f->o[n][2] = f->o[n][3] = 0.0f;
-    f->max[0] = f->max[1] = NEG_INF;
-    f->sum[0] = f->sum[1] = 0.0f;
-}
-
-/* exp2f(x - max), where the maximum over nothing counts as 0. */
-CU_FN float relative(float x, float max)
-{
-    return exp2f(x - (max == NEG_INF ? 0.0f : max));
-}
-
-template <bool CAPPED>
-CU_FN void block_log2(float s[GROUPS][4], const attend_args *a, float c)
-{
-    float u;
-#pragma unroll
-    for (int n = 0; n < GROUPS; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[n][e] = attend_log2<CAPPED>(a, s[n][e], c, &u);
-}
-
-/* Converts the scores of a block to units of log 2; -inf where not visible. */
-CU_FN void block_mask(float s[GROUPS][4], const attend_args *a,
-                      const fold_rows *r, uint32_t launch_attend, float c)
-{
-    uint32_t j0 = launch_attend + threadIdx.x % 4 * 2;
-    if (a->softcap == 0.0f)
-        block_log2<false>(s, a, c);
-    else
-        block_log2<true>(s, a, c);
-    if (launch_attend >= r->firm &&
-        launch_attend + ATTEND_BLOCK - 1 <= r->solid)
-        return;
-#pragma unroll
-    for (int n = 0; n < GROUPS; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            uint32_t j = j0 + n * 8 + e % 2;
-            int seen = j <= r->pos[e / 2] && j >= r->from[e / 2];
-            s[n][e] = seen ? s[n][e] : NEG_INF;
-        }
-}
-
-/* Folds one block: finds the new maximum, scales the previous sums to it, adds
- * the probabilities in key order, then adds the values in steps of 16 keys. */
-template <int DIM>
-CU_FN void fold_block(fold<DIM> *f, float s[GROUPS][4], const uint16_t *values)
-{
-    float alpha[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float max = f->max[h];
-#pragma unroll
-        for (int n = 0; n < GROUPS; n++)
-            max = fmaxf(max, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
-        max = fmaxf(max, __shfl_xor_sync(CU_FULL, max, 1));
-        max = fmaxf(max, __shfl_xor_sync(CU_FULL, max, 2));
-        alpha[h] = relative(f->max[h], max);
-        f->max[h] = max;
-        float sum = 0.0f;
-        float use = max == NEG_INF ? 0.0f : max;
-#pragma unroll
-        for (int n = 0; n < GROUPS; n++)
-#pragma unroll
-            for (int e = 2 * h; e < 2 * h + 2; e++) {
-                s[n][e] = exp2f(s[n][e] - use);
-                sum = sum + s[n][e];
-            }
-        f->sum[h] = fmaf(f->sum[h], alpha[h], sum);
-    }
-#pragma unroll
-    for (int n = 0; n < DIM / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            f->o[n][e] = f->o[n][e] * alpha[e / 2];
-    product_columns<DIM, DIM, GROUPS>(f->o, s, values, 0);
-}
-
-/* Adds the four partial sums of a row and gives the result to all four
- * lanes. */
-template <int DIM> CU_FN void fold_close(fold<DIM> *f)
-{
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        f->sum[h] = f->sum[h] + __shfl_xor_sync(CU_FULL, f->sum[h], 1);
-        f->sum[h] = f->sum[h] + __shfl_xor_sync(CU_FULL, f->sum[h], 2);
-    }
-}
-
-/* The weights of a total and of the split that joins it. max and sum of the
- * total become those of both. */
-CU_FN void join_weights(float *max, float *sum, float other_max,
-                        float other_sum, float out[2])
-{
-    float m = fmaxf(*max, other_max);
-    out[0] = relative(*max, m);
-    out[1] = relative(other_max, m);
-    *sum = fmaf(other_sum, out[1], *sum * out[0]);
-    *max = m;
-}
+#include "plugins/device-cuda/attention_decode.h"
 
 /* Joins a closed split to the total that this lane keeps in shared memory,
  * unless it is the first, and keeps the total there, unless it is the last.
@@ -190,48 +60,6 @@ CU_FN void join_split(fold<DIM> *f, float *kept, float max[2], float sum[2],
     }
 }
 
-CU_FN void lane_rows(const attend_args *a, const attend_tile *w, fold_rows *r)
-{
-    uint32_t end = w->count * w->heads - 1;
-    uint32_t row = threadIdx.x / 32 * 16;
-    uint32_t top = w->pos + min(row, end) / w->heads;
-    uint32_t bottom = w->pos + min(row + 15, end) / w->heads;
-    for (uint32_t h = 0; h < 2; h++) {
-        uint32_t i = min(row + threadIdx.x % 32 / 4 + 8 * h, end);
-        r->pos[h] = w->pos + i / w->heads;
-        r->from[h] = attend_first_key(r->pos[h], a->window);
-    }
-    r->low = attend_first_key(top, a->window);
-    r->firm = attend_first_key(bottom, a->window);
-    r->high = bottom;
-    r->solid = top;
-}
-
-/* Loads the queries of the tile, rounded; rows beyond the tile are 0. Their
- * type is looked up here and where o is stored, once for each tile, so that it
- * does not double the kernels. */
-template <int DIM, int WARPS>
-CU_FN void load_tile_queries(const attend_args *a, const attend_tile *w,
-                             uint16_t *to)
-{
-    const uint32_t pieces = DIM / 8;
-    const float *wide = static_cast<const float *>(a->q);
-    const uint16_t *narrow = static_cast<const uint16_t *>(a->q);
-    for (uint32_t i = threadIdx.x; i < WARPS * 16 * pieces; i += WARPS * 32) {
-        uint32_t r = i / pieces;
-        uint32_t d = i % pieces * 8;
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (r < w->count * w->heads && d < a->dim) {
-            uint64_t t = w->token + r / w->heads;
-            uint64_t at = t * a->q_stride +
-                          (uint64_t)(w->head + r % w->heads) * a->dim + d;
-            x = a->dtype == XRAY_BF16 ? attend_piece(narrow + at, a->dim - d)
-                                      : attend_piece(wide + at, a->dim - d);
-        }
-        *reinterpret_cast<uint4 *>(to + r * attend_pitch<DIM>::of + d) = x;
-    }
-}
-
 /* Loads block b of keys and of values, with 0 where no query of the tile
  * sees. */
 template <int DIM, int THREADS, int FORM>
@@ -256,67 +84,24 @@ CU_FN void load_block(const attend_args *a, const attend_tile *w, uint32_t b,
     }
 }
 
-/* The first block of keys at or after b whose split this thread block folds. */
-CU_FN uint32_t own_block(uint32_t b)
-{
-    uint32_t away = (blockIdx.z + gridDim.z - b / PER % gridDim.z) % gridDim.z;
-    return away ? (b / PER + away) * PER : b;
-}
+/* Whether warps share the keys of small tiles. Two warps would have more
+ * columns each than registers hold at head dimension 256. */
+template <int WARPS, int FORM> struct attend_decodes {
+    static const bool of = FORM == ATTEND_CACHE && WARPS >= 4;
+};
 
-/* Stores the lane's values of row h of the warp, times `scale`, to the row at
- * `to`. */
-template <int DIM, typename T>
-CU_FN void store_row(T *to, const fold<DIM> *f, int h, uint32_t dim,
-                     float scale)
-{
-#pragma unroll
-    for (int n = 0; n < DIM / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            uint32_t d = n * 8 + threadIdx.x % 4 * 2 + e;
-            if (d < dim)
-                cu_put1(to + d, f->o[n][2 * h + e] * scale);
-        }
-}
-
-/* Writes the rows of a lane to o and lse, or to the scratch of split s. */
-template <int DIM>
-CU_FN void store_rows(const attend_args *a, const attend_tile *w,
-                      const fold<DIM> *f, uint32_t split)
-{
-    uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        uint32_t r = threadIdx.x / 32 * 16 + lane / 4 + 8 * h;
-        if (r >= w->count * w->heads)
-            continue;
-        uint64_t t = w->token + r / w->heads;
-        uint64_t head = w->head + r % w->heads;
-        uint64_t at = (t * a->heads + head) * a->splits + split;
-        uint64_t o = t * a->o_stride + head * a->dim;
-        float inverse = 1.0f / f->sum[h];
-        if (gridDim.z > 1)
-            store_row<DIM>(a->partial + at * a->dim, f, h, a->dim, 1.0f);
-        else if (a->dtype == XRAY_BF16)
-            store_row<DIM>(static_cast<uint16_t *>(a->o) + o, f, h, a->dim,
-                           inverse);
-        else
-            store_row<DIM>(static_cast<float *>(a->o) + o, f, h, a->dim,
-                           inverse);
-        if (lane % 4 != 0)
-            continue;
-        if (gridDim.z > 1) {
-            a->partial_ml[at * 2] = f->max[h];
-            a->partial_ml[at * 2 + 1] = f->sum[h];
-        } else if (a->lse) {
-            a->lse[t * a->heads + head] =
-                fmaf(f->max[h], LN2, cu_log(f->sum[h]));
-        }
-    }
-}
+/* Blocks that a multiprocessor is to hold. Over a cache they wait for device
+ * memory, so the registers are to fit as many as the shared memory does. */
+template <int DIM, int FORM> struct attend_fit {
+    static const int of = FORM != ATTEND_CACHE || DIM > 128 ? 1
+                          : DIM > 80                        ? 2
+                          : DIM > 64                        ? 3
+                                                            : 4;
+};
 
 template <int DIM, int WARPS, int STAGES, int FORM>
-__global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
+__global__ void __launch_bounds__(WARPS * 32, attend_fit<DIM, FORM>::of)
+    attend_bf16(const attend_args a)
 {
     const uint32_t pitch = attend_pitch<DIM>::of;
     const uint32_t stage = 2 * ATTEND_BLOCK * pitch;
@@ -329,15 +114,21 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
     uint32_t b = own_block(attend_first_key(w.pos, a.window) / ATTEND_BLOCK);
     if (b > last)
         return;
+    if constexpr (attend_decodes<WARPS, FORM>::of)
+        if (w.count * w.heads <= DECODE_ROWS) {
+            decode_tile<DIM, WARPS>(&a, &w, b, last, shared);
+            return;
+        }
     uint16_t *tail = shared + STAGES * stage;
     uint16_t *queries = held ? shared + (STAGES - 1) * stage : tail;
     float *kept =
         reinterpret_cast<float *>(held ? tail : tail + WARPS * 16 * pitch);
-    uint16_t *mine = queries + threadIdx.x / 32 * 16 * pitch;
+    uint32_t row = threadIdx.x / 32 * 16;
+    uint16_t *mine = queries + row * pitch;
     fold_rows r;
-    lane_rows(&a, &w, &r);
-    int idle = threadIdx.x / 32 * 16 >= w.count * w.heads;
-    load_tile_queries<DIM, WARPS>(&a, &w, queries);
+    lane_rows(&a, &w, row, &r);
+    int idle = row >= w.count * w.heads;
+    load_tile_queries<DIM, WARPS * 32>(&a, &w, WARPS * 16, queries);
     if (STAGES > 1) {
         load_block<DIM, WARPS * 32, FORM>(&a, &w, b, shared);
         cu_async_commit();
@@ -371,9 +162,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
             cu_async_wait<0>();
         }
         __syncthreads();
-        uint32_t launch_attend = b * ATTEND_BLOCK;
-        if (!idle && launch_attend <= r.high &&
-            launch_attend + ATTEND_BLOCK > r.low) {
+        uint32_t key = b * ATTEND_BLOCK;
+        if (!idle && key <= r.high && key + ATTEND_BLOCK > r.low) {
             float s[GROUPS][4];
             if (held) {
 #pragma unroll
@@ -391,13 +181,15 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
             } else {
                 product_rows<DIM, GROUPS>(s, mine, keys);
             }
-            block_mask(s, &a, &r, launch_attend, c);
-            fold_block<DIM>(&f, s, keys + ATTEND_BLOCK * pitch);
+            mask_scores<GROUPS>(s, &a, &r, key, c);
+            fold_scores<DIM>(&f, s);
+            product_columns<DIM, DIM, GROUPS>(f.o, s,
+                                              keys + ATTEND_BLOCK * pitch, 0);
         }
         if (!idle && (next > last || next / PER != b / PER)) {
             fold_close<DIM>(&f);
             if (gridDim.z > 1)
-                store_rows<DIM>(&a, &w, &f, b / PER);
+                store_rows<DIM, 1>(&a, &w, &f, row, 0, b / PER);
             else if (!first || next <= last)
                 join_split<DIM, WARPS * 32>(&f, kept, max, sum, first,
                                             next > last);
@@ -409,36 +201,60 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
         b = next;
     }
     if (!idle && gridDim.z == 1)
-        store_rows<DIM>(&a, &w, &f, 0);
+        store_rows<DIM, 1>(&a, &w, &f, row, 0, 0);
 }
 
+#define JOINED 16u /* splits that a thread loads at once */
+
 /* Joins the splits of a query in order, as join_split does. One thread block
- * per token and head, one thread per dimension. */
-__global__ void attend_join(const attend_args a)
+ * per token and head, one thread per dimension. The loads of a few queries with
+ * many splits wait for memory, not for each other. */
+__global__ void __launch_bounds__(64) attend_join(const attend_args a)
 {
     uint32_t t = blockIdx.x;
     if (t >= cu_count(a.tokens, a.live))
         return;
     uint32_t pos = (uint32_t)a.positions[t];
     uint32_t s0 = attend_first_key(pos, a.window) / ATTEND_SPLIT;
+    uint32_t end = pos / ATTEND_SPLIT + 1;
     uint64_t at = ((uint64_t)t * a.heads + blockIdx.y) * a.splits;
+    const float2 *ml = reinterpret_cast<const float2 *>(a.partial_ml) + at;
     for (uint32_t d = threadIdx.x; d < a.dim; d += blockDim.x) {
-        float o = a.partial[(at + s0) * a.dim + d];
-        float max = a.partial_ml[(at + s0) * 2];
-        float sum = a.partial_ml[(at + s0) * 2 + 1];
-        for (uint32_t s = s0 + 1; s <= pos / ATTEND_SPLIT; s++) {
-            float by[2];
-            join_weights(&max, &sum, a.partial_ml[(at + s) * 2],
-                         a.partial_ml[(at + s) * 2 + 1], by);
-            o = fmaf(a.partial[(at + s) * a.dim + d], by[1], o * by[0]);
+        const float *partial = a.partial + at * a.dim + d;
+        float o = 0.0f;
+        float max = NEG_INF;
+        float sum = 0.0f;
+        for (uint32_t base = s0; base < end; base += JOINED) {
+            float x[JOINED];
+            float2 y[JOINED];
+#pragma unroll
+            for (uint32_t i = 0; i < JOINED; i++) {
+                uint32_t s = min(base + i, end - 1);
+                x[i] = partial[(uint64_t)s * a.dim];
+                y[i] = ml[s];
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < JOINED; i++) {
+                if (base + i >= end)
+                    break;
+                if (base + i == s0) {
+                    o = x[i];
+                    max = y[i].x;
+                    sum = y[i].y;
+                    continue;
+                }
+                float by[2];
+                join_weights(&max, &sum, y[i].x, y[i].y, by);
+                o = fmaf(x[i], by[1], o * by[0]);
+            }
         }
         uint64_t to =
             (uint64_t)t * a.o_stride + (uint64_t)blockIdx.y * a.dim + d;
-        float x = o * (1.0f / sum);
+        float y = o * (1.0f / sum);
         if (a.dtype == XRAY_BF16)
-            cu_put1(static_cast<uint16_t *>(a.o) + to, x);
+            cu_put1(static_cast<uint16_t *>(a.o) + to, y);
         else
-            cu_put1(static_cast<float *>(a.o) + to, x);
+            cu_put1(static_cast<float *>(a.o) + to, y);
     }
 }
 
@@ -456,6 +272,8 @@ static xray_status launch_attend(cuda_device *d, cudaStream_t stream,
         bytes += WARPS * 16 * pitch * 2;
     if (spread == 1 && a->splits > 1)
         bytes += WARPS * 32 * (DIM / 2) * 4;
+    if (attend_decodes<WARPS, FORM>::of && bytes < sizeof(decode_space<DIM>))
+        bytes = sizeof(decode_space<DIM>);
     uint32_t x = FORM == ATTEND_CACHE ? (uint32_t)a->tokens
                                       : attend_tiles(a, a->queries, a->tile);
     dim3 grid(x, a->kv_heads * a->parts, spread);

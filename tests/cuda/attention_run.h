@@ -169,6 +169,24 @@ typedef struct cache_run {
     uint32_t dtype;
 } cache_run;
 
+/* Overwrites with NaN the blocks of every row that its queries from `base` on
+ * do not see, as if they were another sequence's. There are `blocks` blocks,
+ * and the table is their order reversed. */
+static inline void free_passed_blocks(const dev *d, const cache_call *c,
+                                      const void *stale, size_t blocks)
+{
+    size_t visible = c->base + 1 - c->r->f.window; /* the first key */
+    size_t per_row = c->kv.table_stride;
+    size_t bytes = d->ops->kv_block_bytes(d->self, &c->kv);
+    for (size_t i = 0; i < blocks; i++) {
+        size_t at = (blocks - 1 - i) * bytes;
+        if ((i % per_row + 1) * c->kv.block_tokens <= visible)
+            must(d->ops->copy(d->self, NULL, (char *)c->kv.blocks + at, stale,
+                              bytes, XRAY_COPY_TO_DEVICE));
+    }
+    must(d->ops->sync(d->self, NULL));
+}
+
 static inline void run_over_cache(const dev *d, const rows *r, cache_run w,
                                   float *o)
 {
@@ -196,6 +214,8 @@ static inline void run_over_cache(const dev *d, const rows *r, cache_run w,
     c.kv.blocks = copy_to_device(d, stale, bytes);
     for (c.base = 0; c.base < r->longest; c.base += c.chunk) {
         c.chunk = w.first && c.base == 0 ? w.first : w.chunk;
+        if (w.paged && r->f.window && c.base >= r->f.window)
+            free_passed_blocks(d, &c, stale, blocks);
         run_cache_call(d, &c, o);
     }
     free_on_device(d, c.kv.blocks);

@@ -181,6 +181,8 @@ static void decode_of_long_rows_gives_the_trainers_bits(void **state)
         { 7, 1, 64, 0, 0.0f, { 517 }, 0.0f },
         { 2, 1, 32, 300, 0.0f, { 771, 260 }, 0.0f },
         { 2, 1, 128, 0, 20.0f, { 258, 25 }, 0.0f },
+        /* More splits than attend_join loads at once. */
+        { 1, 1, 16, 0, 0.0f, { 4360 }, 0.0f },
     };
     for (size_t f = 0; f < sizeof(longer) / sizeof(*longer); f++) {
         rows r = make_rows(longer[f]);
