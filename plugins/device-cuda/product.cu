@@ -320,9 +320,32 @@ static int needs_stage(const product_gemm *g)
            (g->narrow & PRODUCT_NARROW_C && (g->from || g->bias));
 }
 
+/* Cycles of a launch and of its first and last tiles, and bytes that memory
+ * moves in a cycle, on an H200. */
+#define LAUNCH_CYCLES 5000u
+#define CYCLE_BYTES 2400u
+
+/* Whether product_cut should be faster than product_tensor, of which it needs
+ * the products of product_bulk. */
+static int cut_pays(const cuda_device *d, const product_gemm *g)
+{
+    if (!g->segments || !product_bulk_runs(d))
+        return 0;
+    uint64_t bulk = product_bulk_time(d, g);
+    uint64_t warps = product_tensor_time(d, g);
+    uint64_t moved = (uint64_t)g->m * g->n * 2 * sizeof(float);
+    uint64_t extra = g->segments * (LAUNCH_CYCLES + moved / CYCLE_BYTES);
+    return bulk < warps && extra < (warps - bulk) * (g->k / 16);
+}
+
 xray_status product_narrow(cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g)
 {
+    if (cut_pays(d, g)) {
+        xray_status status = product_cut(d, stream, where, g);
+        if (status != XRAY_E_UNSUPPORTED)
+            return status;
+    }
     if (d->blas && g->form != PRODUCT_TN && !g->segments) {
         product_gemm plain = *g;
         int staged = needs_stage(g);

@@ -80,8 +80,28 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
 xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
                          const char *where, const product_gemm *g);
 
-/* Cycles that product_bulk should take per step of sixteen terms. */
+/* Whether product_bulk can compute anything on the device. */
+int product_bulk_runs(const cuda_device *d);
+
+/* Cycles that product_bulk, and product_tensor without it, should take per step
+ * of sixteen terms. UINT64_MAX where product_bulk has too few tokens. */
 uint64_t product_bulk_time(const cuda_device *d, const product_gemm *g);
+uint64_t product_tensor_time(const cuda_device *d, const product_gemm *g);
+
+/* A product in segments as one product for each of them, by product_tensor, and
+ * a kernel that joins the sums in scratch. XRAY_E_UNSUPPORTED where the sum has
+ * several parts or segments that are not aligned, or no scratch is left. */
+xray_status product_cut(cuda_device *d, cudaStream_t stream, const char *where,
+                        const product_gemm *g);
+
+/* The scratch that product_cut should have for `rows` rows of `row` bytes of
+ * sums: at most 256 MiB. */
+static inline uint64_t product_cut_bytes(uint64_t rows, uint64_t row)
+{
+    uint64_t most = (uint64_t)256 << 20;
+    uint64_t all = (rows + 127) / 128 * 128 * row;
+    return all < most ? all : most;
+}
 
 /* The product without its epilogue, into scratch, then a kernel for that: what
  * product_narrow does where cuBLASLt computes the product. */

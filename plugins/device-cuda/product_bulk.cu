@@ -17,8 +17,9 @@
 #include "plugins/device-cuda/product_bulk.h"
 #include "plugins/device-cuda/product_bulk_put.h"
 
-#define BM 128  /* rows of a tile */
-#define STEP 16 /* terms per step */
+#define BM 128     /* rows of a tile */
+#define STEP 16    /* terms per step */
+#define FEWEST 64u /* tokens, with which it may be faster */
 
 static uint32_t count_tiles(const product_gemm *g, uint32_t bn)
 {
@@ -46,10 +47,16 @@ extern "C" uint64_t product_bulk_time(const cuda_device *d,
                                       const product_gemm *g)
 {
     uint32_t width;
-    return find_width(d, g, &width);
+    return g->m < FEWEST ? UINT64_MAX : find_width(d, g, &width);
 }
 
 #ifdef XR_CUDA_EMULATED
+
+extern "C" int product_bulk_runs(const cuda_device *d)
+{
+    (void)d;
+    return 0;
+}
 
 extern "C" xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
                                     const char *where, const product_gemm *g)
@@ -457,6 +464,11 @@ static int bulk_compiled(const cuda_device *d)
     return compiled == 1;
 }
 
+extern "C" int product_bulk_runs(const cuda_device *d)
+{
+    return d->shared_most >= SHARED + 1024 && bulk_compiled(d);
+}
+
 /* The bits of product_gemm.wide. */
 static uint8_t find_wide(const product_gemm *g)
 {
@@ -478,9 +490,8 @@ static uint8_t find_wide(const product_gemm *g)
 extern "C" xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
                                     const char *where, const product_gemm *g)
 {
-    if (g->m < 64 || g->n == 0 || g->k == 0 || g->segments ||
-        (g->gates && g->form != PRODUCT_NT) || d->shared_most < SHARED + 1024 ||
-        !bulk_compiled(d))
+    if (g->m < FEWEST || g->n == 0 || g->k == 0 || g->segments ||
+        (g->gates && g->form != PRODUCT_NT) || !product_bulk_runs(d))
         return XRAY_E_UNSUPPORTED;
     uint32_t bn;
     (void)find_width(d, g, &bn);

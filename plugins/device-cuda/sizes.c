@@ -105,10 +105,24 @@ static uint64_t count_reduce_bytes(const xray_device_work *work, int blas)
     return larger_of(sizes, 2);
 }
 
+/* Products whose epilogue is a kernel of its own: cuBLASLt's, and the sums of
+ * segments, of which the outputs are those of o and down. */
+static uint64_t count_stage_bytes(const xray_device_work *work, int blas,
+                                  int cuts)
+{
+    uint64_t sums = (uint64_t)XRAY_SEGMENTS * work->hidden * sizeof(float);
+    const uint64_t sizes[] = {
+        blas ? work->tokens * work->width * sizeof(float) : 0,
+        cuts ? product_cut_bytes(work->tokens, sums) : 0,
+    };
+    return larger_of(sizes, 2);
+}
+
 /* The sizes depend on this besides the works. */
 typedef struct scratch_user {
     int narrow; /* 1: precision bfloat16 */
     int blas;   /* 1: its products are cuBLASLt's */
+    int cuts;   /* 1: product_cut may be called */
     uint64_t sms;
 } scratch_user;
 
@@ -118,12 +132,11 @@ static void count_parts(const scratch_user *user, const xray_device_work *work,
 {
     int narrow = user->narrow;
     int blas = user->blas;
-    uint64_t stage = blas ? work->tokens * work->width * sizeof(float) : 0;
     out[CUDA_SCRATCH_X] = narrow ? count_x_bytes(work) : 0;
     out[CUDA_SCRATCH_LOGITS] = count_logits_bytes(work, narrow);
     out[CUDA_SCRATCH_ATTEND] = count_attention_bytes(work, narrow, user->sms);
     out[CUDA_SCRATCH_REDUCE] = count_reduce_bytes(work, blas);
-    out[CUDA_SCRATCH_STAGE] = larger_of(&stage, 1);
+    out[CUDA_SCRATCH_STAGE] = count_stage_bytes(work, blas, user->cuts);
 }
 
 /* Writes the most of each part over all works. */
@@ -149,7 +162,7 @@ uint64_t cuda_plan_scratch(const void *config, uint32_t threads,
     const int narrow = c.precision == CUDA_BFLOAT16;
     const scratch_user user = { narrow,
                                 narrow && c.products == CUDA_PRODUCTS_CUBLASLT,
-                                SMS };
+                                narrow, SMS };
     uint64_t most[CUDA_SCRATCH_COUNT];
     uint64_t sum = user.blas ? (uint64_t)BLAS_WORKSPACE << 20 : 0;
     (void)threads;
@@ -163,7 +176,9 @@ xray_status cuda_reserve(void *self, const xray_device_work *works,
                          uint64_t count, uint64_t stride)
 {
     cuda_device *d = (cuda_device *)self;
-    const scratch_user user = { d->precision == CUDA_BFLOAT16, d->blas != NULL,
+    const int narrow = d->precision == CUDA_BFLOAT16;
+    const scratch_user user = { narrow, d->blas != NULL,
+                                narrow && product_bulk_runs(d),
                                 (uint64_t)d->sms };
     uint64_t most[CUDA_SCRATCH_COUNT];
     xray_status status = XRAY_OK;
