@@ -4,7 +4,8 @@
  * each other on this GPU: the best tile of those of warps, those of groups of
  * warps with the bulk copy engine, and the kernel that device-cuda chooses.
  * Prints TFLOP/s of the fastest of 20 calls, with other data in the L2 cache
- * before each.
+ * before each. Products whose sums have segments follow: the best tile, one
+ * product for each segment, and what device-cuda chooses.
  *
  *     bench-cuda-tiles [TOKENS]
  */
@@ -115,8 +116,50 @@ static void measure_shape(bench *b, const shape *s, uint32_t tokens)
     b->ops->free(b->self, y);
 }
 
+/* Measures the forward product of a matrix that ranks may share by its columns,
+ * which adds to bf16 activations. */
+static void measure_segments(bench *b, const shape *s, uint32_t tokens,
+                             uint32_t segments)
+{
+    cuda_device *d = static_cast<cuda_device *>(b->self);
+    uint64_t rows = static_cast<uint64_t>(tokens) * s->cols;
+    uint64_t matrix = static_cast<uint64_t>(s->rows) * s->cols;
+    void *x = allocate_halves(b, rows);
+    void *w = allocate_halves(b, matrix);
+    float *y = allocate_floats(b, static_cast<uint64_t>(tokens) * s->rows / 2);
+    product_gemm g = make_gemm(s, PRODUCT_NT, tokens, x, w, y);
+    double seconds[3] = { 1e9, 1e9, 1e9 };
+    g.segments = static_cast<uint8_t>(segments);
+    g.piece[0] = s->cols / segments;
+    g.add = y;
+    g.from_row = s->rows;
+    g.narrow = PRODUCT_NARROW_C | PRODUCT_NARROW_FROM;
+    for (int t = 0; t < PRODUCT_TENSOR_TILES; t++)
+        keep_least(b, &seconds[0], [&]() {
+            return product_tensor(d, b->stream, "bench", &g, t);
+        });
+    keep_least(b, &seconds[1],
+               [&]() { return product_cut(d, b->stream, "bench", &g); });
+    keep_least(b, &seconds[2],
+               [&]() { return product_narrow(d, b->stream, "bench", &g); });
+    printf("%-13s NT %5u, %u segments", s->name, tokens, segments);
+    for (int i = 0; i < 3; i++)
+        printf(" %8.1f", 2e-12 * g.m * g.n * g.k / seconds[i]);
+    printf(" TFLOP/s\n");
+    (void)fflush(stdout);
+    b->ops->free(b->self, x);
+    b->ops->free(b->self, w);
+    b->ops->free(b->self, y);
+}
+
 int main(int argc, char **argv)
 {
+    static const shape shared[] = {
+        { "0.5b o", 896, 896 },     { "0.5b down", 896, 4864 },
+        { "7b o", 3584, 3584 },     { "7b down", 3584, 18944 },
+        { "8b down", 4096, 14336 },
+    };
+    static const uint32_t segments[] = { 2, 2, 4, 4, 8 };
     bench b;
     uint32_t tokens =
         argc > 1 ? static_cast<uint32_t>(strtoul(argv[1], NULL, 10)) : 4096;
@@ -124,6 +167,9 @@ int main(int argc, char **argv)
     printf("shape, form, tokens: warps, bulk copies, as chosen\n");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         measure_shape(&b, &shapes[i], tokens);
+    printf("shape, form, tokens: warps, cut, as chosen\n");
+    for (size_t i = 0; i < sizeof(shared) / sizeof(*shared); i++)
+        measure_segments(&b, &shared[i], tokens, segments[i]);
     b.ops->destroy(b.self);
     return 0;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests of the products by groups of warps on a GPU of compute capability 9.0:
- * each has the bits of product_tensor and stores nothing beside its outputs.
- * Every case runs, whether others fail or not, and the suite then prints the
- * counts of each kernel and form.
+ * each has the bits of product_tensor and stores nothing beside its outputs,
+ * and so has product_cut, which joins such products. Every case runs, whether
+ * others fail or not, and the suite then prints the counts of each kernel and
+ * form.
  */
 #include "tests/cuda/products.h"
 
@@ -11,12 +12,15 @@
 #define POOL ((size_t)24 << 20)
 #define SHOWN 3 /* failures that are printed per kernel and form */
 #define FORMS 3
-#define BULK (-1) /* product_bulk, beside the tiles of product_tensor */
-#define TILE 5
+/* What is compared with a tile of product_tensor */
+#define TILE 0
+#define BULK 1
+#define CUT 2
+#define KERNELS 3
 
-/* By whether the kernel is product_bulk. */
-static const char *const kernel_names[2] = { "product_tensor, tile 5",
-                                             "product_bulk" };
+static const char *const kernel_names[KERNELS] = { "product_tensor, tile 5",
+                                                   "product_bulk",
+                                                   "product_cut" };
 
 static const char *const form_names[FORMS] = { "NT", "NN", "TN" };
 
@@ -108,7 +112,7 @@ typedef struct suite {
     char *got;
     size_t room; /* bytes of each of these */
     int lost;    /* 1: the GPU no longer answers */
-    count counts[2][FORMS];
+    count counts[KERNELS][FORMS];
 } suite;
 
 /* A product with its memory. */
@@ -259,14 +263,16 @@ static void set_live(suite *t, product *p)
 }
 
 /* Runs a product on fresh outputs and returns them in `to`. */
-static xray_status run_product(suite *t, const product *p, int tile, char *to)
+static xray_status run_product(suite *t, const product *p, int kernel,
+                               uint32_t tile, char *to)
 {
     must(copy_now(t, t->c, t->image, p->bytes, XRAY_COPY_TO_DEVICE));
     cudaStream_t stream = cuda_stream(t->d, NULL);
     xray_status s =
-        tile != BULK
-            ? product_tensor(t->d, stream, "product_tensor", &p->g, tile)
-            : product_bulk(t->d, stream, "product_bulk", &p->g);
+        kernel == TILE
+            ? product_tensor(t->d, stream, "product_tensor", &p->g, (int)tile)
+        : kernel == BULK ? product_bulk(t->d, stream, "product_bulk", &p->g)
+                         : product_cut(t->d, stream, "product_cut", &p->g);
     if (s != XRAY_OK)
         return s;
     s = cuda_ops()->sync(t->d, NULL);
@@ -323,10 +329,10 @@ static int guards_hold(const suite *t, const product *p, const char *c)
 }
 
 /* Compares the outputs of one kernel with those of product_tensor's tile 3. */
-static void check_kernel(suite *t, const product *p, int tile)
+static void check_kernel(suite *t, const product *p, int kernel)
 {
-    count *n = &t->counts[tile == BULK][p->g.form];
-    xray_status s = run_product(t, p, tile, t->got);
+    count *n = &t->counts[kernel][p->g.form];
+    xray_status s = run_product(t, p, kernel, 5, t->got);
     if (s == XRAY_E_UNSUPPORTED) {
         n->refused++;
         return;
@@ -338,9 +344,8 @@ static void check_kernel(suite *t, const product *p, int tile)
     }
     if (n->failed++ >= SHOWN && !t->lost)
         return;
-    (void)printf(
-        "FAILED %s, %s, %u x %u x %u, %s: ", kernel_names[tile == BULK],
-        form_names[p->g.form], p->g.m, p->g.n, p->g.k, p->e->name);
+    (void)printf("FAILED %s, %s, %u x %u x %u, %s: ", kernel_names[kernel],
+                 form_names[p->g.form], p->g.m, p->g.n, p->g.k, p->e->name);
     if (s == XRAY_OK)
         print_difference(t, p);
     else
@@ -365,7 +370,7 @@ static void check_case(suite *t, uint32_t form, size_t i, size_t j)
     set_operands(t, &p);
     set_epilogue(t, &p);
     set_live(t, &p);
-    xray_status s = run_product(t, &p, 3, t->want);
+    xray_status s = run_product(t, &p, TILE, 3, t->want);
     if (s != XRAY_OK) {
         (void)printf("product_tensor gave %d: %s\n", (int)s, last_failure);
         t->lost = 1;
@@ -374,6 +379,33 @@ static void check_case(suite *t, uint32_t form, size_t i, size_t j)
         check_kernel(t, &p, TILE);
     if (!t->lost)
         check_kernel(t, &p, BULK);
+}
+
+/* Compares sums of the same terms in `segments` pieces. */
+static void check_segments(suite *t, uint32_t form, size_t i, size_t j,
+                           uint32_t segments)
+{
+    product p = { .g = { .form = (uint8_t)form,
+                         .m = shapes[i].m,
+                         .n = shapes[i].n,
+                         .k = shapes[i].k,
+                         .b_dtype = XRAY_BF16,
+                         .segments = (uint8_t)segments,
+                         .piece = { shapes[i].k / segments } },
+                  .s = &shapes[i],
+                  .e = &epilogues[j] };
+    if (p.e->from || p.e->act || p.g.k % (8 * segments))
+        return;
+    set_operands(t, &p);
+    set_epilogue(t, &p);
+    set_live(t, &p);
+    xray_status s = run_product(t, &p, TILE, 3, t->want);
+    if (s != XRAY_OK) {
+        (void)printf("product_tensor gave %d: %s\n", (int)s, last_failure);
+        t->lost = 1;
+        return;
+    }
+    check_kernel(t, &p, CUT);
 }
 
 /* Skips the suite if the device has no product_bulk for the first shape. */
@@ -388,7 +420,7 @@ static void require_bulk(suite *t)
                   .e = &epilogues[0] };
     set_operands(t, &p);
     set_epilogue(t, &p);
-    if (run_product(t, &p, BULK, t->got) != XRAY_E_UNSUPPORTED)
+    if (run_product(t, &p, BULK, 0, t->got) != XRAY_E_UNSUPPORTED)
         return;
     (void)printf("skipped: this device has no product_bulk\n");
     (void)fflush(stdout);
@@ -398,7 +430,7 @@ static void require_bulk(suite *t)
 static uint32_t print_counts(const suite *t)
 {
     uint32_t failed = 0;
-    for (int v = 0; v < 2; v++)
+    for (int v = 0; v < KERNELS; v++)
         for (int f = 0; f < FORMS; f++) {
             const count *n = &t->counts[v][f];
             failed += n->failed;
@@ -421,6 +453,10 @@ static void product_bulk_has_the_bits_of_product_tensor(void **state)
         for (size_t i = 0; i < SHAPES && !t.lost; i++)
             for (size_t j = 0; j < EPILOGUES && !t.lost; j++)
                 check_case(&t, form, i, j);
+    for (uint32_t form = 0; form < PRODUCT_TN && !t.lost; form++)
+        for (size_t i = 0; i < SHAPES && !t.lost; i++)
+            for (size_t j = 0; j < EPILOGUES && !t.lost; j++)
+                check_segments(&t, form, i, j, 2u << (i + j) % 3);
     uint32_t failed = print_counts(&t);
     int lost = t.lost;
     close_suite(&t);
