@@ -58,10 +58,14 @@ typedef struct shape {
 } shape;
 
 /* Measures one token for each of s->rows sequences with s->tokens positions in
- * a paged cache. */
-static void measure_decode(bench *b, const shape *s, uint32_t dtype)
+ * a paged cache or, if slot is not 0, in contiguous slots of so many positions,
+ * at least s->tokens. */
+static void measure_decode(bench *b, const shape *s, uint32_t dtype,
+                           uint32_t slot)
 {
-    uint32_t per = (s->tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    uint32_t per =
+        ((slot ? slot : s->tokens) + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    char layout[32] = "paged";
     uint64_t q = static_cast<uint64_t>(s->heads) * s->dim;
     uint64_t kv = static_cast<uint64_t>(s->kv_heads) * s->dim;
     uint64_t blocks = static_cast<uint64_t>(per) * s->rows;
@@ -77,7 +81,7 @@ static void measure_decode(bench *b, const shape *s, uint32_t dtype)
     int32_t *table = copy_numbers(b, ids, blocks + 2ull * s->rows);
     xray_kv cache = {};
     cache.header = XRAY_HEADER(xray_kv);
-    cache.table = table;
+    cache.table = slot ? NULL : table;
     cache.table_stride = per;
     cache.block_tokens = BLOCK_TOKENS;
     cache.kv_heads = s->kv_heads;
@@ -105,9 +109,12 @@ static void measure_decode(bench *b, const shape *s, uint32_t dtype)
     op.scale = 0.125f;
     double t = least_seconds(b, ENQUEUED(b, attention_kv, op));
     double moved = 4.0 * static_cast<double>(kv) * s->rows * s->tokens;
+    if (slot)
+        snprintf(layout, sizeof(layout), "slots of %u", slot);
     printf(
-        "decode   %-14s %s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
-        s->name, name_type(dtype), s->rows, s->tokens, t * 1e6,
+        "decode   %-14s %s %4u x %5u  %-13s %8.1f us  %6.0f GB/s  %3.0f%% of "
+        "copy\n",
+        s->name, name_type(dtype), s->rows, s->tokens, layout, t * 1e6,
         moved / t * 1e-9, 100 * moved / t / b->copy);
     b->ops->free(b->self, cache.blocks);
     b->ops->free(b->self, table);
@@ -198,7 +205,10 @@ int main(void)
     bench_open(&b, 0);
     for (uint32_t dtype = XRAY_F32; dtype <= XRAY_BF16; dtype++) {
         for (size_t i = 0; i < sizeof(decodes) / sizeof(*decodes); i++)
-            measure_decode(&b, &decodes[i], dtype);
+            measure_decode(&b, &decodes[i], dtype, 0);
+        /* Slots that are a power of two of bytes apart, and that are not. */
+        measure_decode(&b, &decodes[0], dtype, 2048);
+        measure_decode(&b, &decodes[0], dtype, 2064);
         for (size_t i = 0; i < sizeof(trainings) / sizeof(*trainings); i++)
             measure_training(&b, &trainings[i], dtype);
     }

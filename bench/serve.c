@@ -212,9 +212,22 @@ static xray_status run_steps(bench *b, const engine *e, round_result *r,
     return XRAY_OK;
 }
 
+/* Empties the cache, so that no round finds the prompts of the one before. */
+static xray_status empty_cache(const engine *e)
+{
+    const xray_infer_ops *ops = xr_infer(e->run);
+    void *self = e->roles->engine.self;
+    xray_status status = XRAY_E_UNSUPPORTED;
+    if (XRAY_HAS(xray_infer_ops, ops, sleep))
+        status = ops->sleep(self, 1u << XRAY_TAG_KV);
+    return status == XRAY_OK ? ops->wake(self, 1u << XRAY_TAG_KV) : status;
+}
+
 static xray_status run_round(bench *b, engine *e, xr_err *err)
 {
     round_result r = { 0 };
+    if (e->best.steps && empty_cache(e) != XRAY_OK)
+        return xr_fail(err, XRAY_E_STATE, "%s cannot empty its cache", e->name);
     for (uint32_t i = 0; i < b->w.count; i++)
         b->w.samples[i].given = b->w.samples[i].step = b->w.samples[i].turn = 0;
     const xray_infer_stats before = read_stats(e);

@@ -27,6 +27,10 @@ grep -q '^paged: [0-9]* tokens in .* tokens/s$' "$work/out.txt"
 grep -q '^dsinf: [0-9]* tokens in .* tokens/s$' "$work/out.txt"
 grep -q '^  [1-9][0-9]* preemptions, [1-9]' "$work/out.txt"
 [ "$(wc -l <"$work/samples.jsonl")" -eq 16 ]
+# A round starts with an empty cache: the best one has computed all prompts, too.
+"$XRAY_BUILD/bench-serve" "$work/model" model.init=random bench.requests=8 bench.prompts=20..24 bench.outputs=4..8 \
+    bench.rounds=2 >"$work/out.txt"
+[ "$(grep -c ' 0 tokens of prompts saved, ' "$work/out.txt")" = 2 ] || { cat "$work/out.txt" >&2; exit 1; }
 # No backend may refuse a candidate for its options alone.
 "$XRAY_BUILD/bench-plans" h200 0.5B >"$work/out.txt"
 grep -q '^| Qwen2.5-0.5B | 8 | megatron, TP 1, DP 8 | none | ' "$work/out.txt"

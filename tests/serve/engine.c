@@ -266,10 +266,15 @@ static const char *const jsons[MODEL_COUNT] = {
 
 model *model_open(rig *r, int which)
 {
+    return model_open_json(r, jsons[which]);
+}
+
+model *model_open_json(rig *r, const char *json)
+{
     xr_err err = { "" };
     model *m = calloc(1, sizeof(*m));
     assert_non_null(m);
-    m->json = jsons[which];
+    m->json = json;
     m->seed = 5;
     if (xm_config_parse(m->json, "test", &err, &m->config) != XRAY_OK ||
         xm_layout_create(&m->config, 0, &err, &m->layout) != XRAY_OK ||

@@ -81,6 +81,8 @@ enum {
     MODEL_COUNT
 };
 model *model_open(rig *r, int which);
+/* `json` outlives the model. */
+model *model_open_json(rig *r, const char *json);
 void model_close(model *m);
 
 typedef struct engine_size {
