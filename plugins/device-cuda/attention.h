@@ -315,6 +315,11 @@ static inline int attend_is_joined(const attend_args *a)
  * 48 KiB otherwise. */
 #define ATTEND_START(d, where, kernel, grid, threads, bytes, stream, ...) \
     do {                                                                  \
+        if ((bytes) > (uint32_t)(d)->shared_most)                         \
+            return cuda_fail(d, XRAY_E_UNSUPPORTED, where,                \
+                             "a block needs %u bytes of shared memory, "  \
+                             "but has at most %d on this GPU",            \
+                             (unsigned)(bytes), (d)->shared_most);        \
         if ((bytes) > 48u * 1024u) {                                      \
             xray_status s_ = cuda_check(                                  \
                 d, where,                                                 \

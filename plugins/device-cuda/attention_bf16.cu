@@ -260,20 +260,30 @@ __global__ void __launch_bounds__(64) attend_join(const attend_args a)
 
 /* ---- the host's side ----------------------------------------------------- */
 
+/* The shared memory of a block, whose warps keep the total of several splits if
+ * `joins`. */
+template <int DIM, int WARPS, int STAGES, int FORM>
+static uint32_t count_shared_bytes(int joins)
+{
+    const uint32_t pitch = attend_pitch<DIM>::of;
+    uint32_t bytes = STAGES * 2 * ATTEND_BLOCK * pitch * 2;
+    if (DIM > 128)
+        bytes += WARPS * 16 * pitch * 2;
+    if (joins)
+        bytes += WARPS * 32 * (DIM / 2) * 4;
+    if (attend_decodes<WARPS, FORM>::of && bytes < sizeof(decode_space<DIM>))
+        bytes = sizeof(decode_space<DIM>);
+    return bytes;
+}
+
 template <int DIM, int WARPS, int STAGES, int FORM>
 static xray_status launch_attend(cuda_device *d, cudaStream_t stream,
                                  const char *where, attend_args *a,
                                  uint32_t spread)
 {
-    const uint32_t pitch = attend_pitch<DIM>::of;
-    uint32_t bytes = STAGES * 2 * ATTEND_BLOCK * pitch * 2;
+    uint32_t bytes = count_shared_bytes<DIM, WARPS, STAGES, FORM>(
+        spread == 1 && a->splits > 1);
     attend_cut(a, WARPS * 16);
-    if (DIM > 128)
-        bytes += WARPS * 16 * pitch * 2;
-    if (spread == 1 && a->splits > 1)
-        bytes += WARPS * 32 * (DIM / 2) * 4;
-    if (attend_decodes<WARPS, FORM>::of && bytes < sizeof(decode_space<DIM>))
-        bytes = sizeof(decode_space<DIM>);
     uint32_t x = FORM == ATTEND_CACHE ? (uint32_t)a->tokens
                                       : attend_tiles(a, a->queries, a->tile);
     dim3 grid(x, a->kv_heads * a->parts, spread);
@@ -282,6 +292,16 @@ static xray_status launch_attend(cuda_device *d, cudaStream_t stream,
     return cuda_launched(d, where);
 }
 
+/* Whether a kernel's blocks fit the GPU, whatever the number of splits. */
+template <int DIM, int WARPS, int STAGES, int FORM>
+static int attend_fits(const cuda_device *d)
+{
+    return count_shared_bytes<DIM, WARPS, STAGES, FORM>(1) <=
+           (uint32_t)d->shared_most;
+}
+
+/* A block may have 227 KiB of shared memory on compute capability 9.0, 163 on
+ * 8.0 and 99 on 8.6 and 8.9. */
 template <int DIM, int FORM>
 static xray_status launch_attend_dim(cuda_device *d, cudaStream_t stream,
                                      const char *where, attend_args *a,
@@ -289,12 +309,17 @@ static xray_status launch_attend_dim(cuda_device *d, cudaStream_t stream,
 {
     if constexpr (DIM <= 128) {
         const int warps = FORM == ATTEND_CACHE ? 4 : 8;
+        if constexpr (DIM > 80)
+            if (!attend_fits<DIM, warps, 2, FORM>(d))
+                return launch_attend<DIM, warps, 1, FORM>(d, stream, where, a,
+                                                          spread);
         return launch_attend<DIM, warps, 2, FORM>(d, stream, where, a, spread);
     } else {
-        /* Shared memory of 164 KiB holds two warps. */
-        if (d->shared_most < 176 * 1024)
+        if (attend_fits<DIM, 4, 1, FORM>(d))
+            return launch_attend<DIM, 4, 1, FORM>(d, stream, where, a, spread);
+        if (attend_fits<DIM, 2, 1, FORM>(d))
             return launch_attend<DIM, 2, 1, FORM>(d, stream, where, a, spread);
-        return launch_attend<DIM, 4, 1, FORM>(d, stream, where, a, spread);
+        return launch_attend<DIM, 1, 1, FORM>(d, stream, where, a, spread);
     }
 }
 

@@ -29,7 +29,6 @@ template <int DIM> struct grad_shape {
     static const int cols =
         DIM > 128 ? DIM / 2 : DIM; /* columns of dk and dv per block */
     static const int halves = DIM / cols;
-    static const int stages = DIM > 128 ? 1 : 2;
 };
 
 /* Turns the score and the product dO v of a pair into p and ds; 0 where not
@@ -167,11 +166,10 @@ template <int N> CU_FN void clear_tile(float acc[N][4])
 
 /* ---- dq: a block of queries of one head ---------------------------------- */
 
-template <int DIM, bool JOINED>
+template <int DIM, int STAGES, bool JOINED>
 __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
 {
     const int STEP = grad_shape<DIM>::step;
-    const int STAGES = grad_shape<DIM>::stages;
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     CU_DYNAMIC(uint16_t, shared);
     uint32_t at[2];
@@ -342,11 +340,10 @@ CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w)
     }
 }
 
-template <int DIM, bool JOINED>
+template <int DIM, int STAGES, bool JOINED>
 __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
 {
     const int STEP = grad_shape<DIM>::step;
-    const int STAGES = grad_shape<DIM>::stages;
     const int COLS = grad_shape<DIM>::cols;
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     const uint32_t stage = 2 * side + 2 * TILE * 2;
@@ -437,18 +434,18 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
 
 /* ---- the host's side ----------------------------------------------------- */
 
-template <int DIM, bool JOINED>
+template <int DIM, int STAGES, bool JOINED>
 static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
                                const char *where, const attend_args *a)
 {
-    typedef grad_shape<DIM> shape;
     uint32_t side = TILE * attend_pitch<DIM>::of * 2;
     dim3 by_query(attend_tiles(a, a->queries, TILE), a->heads);
-    ATTEND_START(d, where, (attend_bf16_dq<DIM, JOINED>), by_query, THREADS,
-                 side * (2 + 2 * shape::stages), stream, *a);
-    dim3 by_key(attend_tiles(a, a->tokens, TILE), a->kv_heads, shape::halves);
-    ATTEND_START(d, where, (attend_bf16_dkv<DIM, JOINED>), by_key, THREADS,
-                 side * 2 + (side * 2 + 2 * TILE * 4) * shape::stages, stream,
+    ATTEND_START(d, where, (attend_bf16_dq<DIM, STAGES, JOINED>), by_query,
+                 THREADS, side * (2 + 2 * STAGES), stream, *a);
+    dim3 by_key(attend_tiles(a, a->tokens, TILE), a->kv_heads,
+                grad_shape<DIM>::halves);
+    ATTEND_START(d, where, (attend_bf16_dkv<DIM, STAGES, JOINED>), by_key,
+                 THREADS, side * 2 + (side * 2 + 2 * TILE * 4) * STAGES, stream,
                  *a);
     return cuda_launched(d, where);
 }
@@ -458,16 +455,18 @@ static xray_status launch_grad_any(cuda_device *d, cudaStream_t stream,
                                    const char *where, const attend_args *a)
 {
     if (a->dim <= 32)
-        return launch_grad<32, JOINED>(d, stream, where, a);
+        return launch_grad<32, 2, JOINED>(d, stream, where, a);
     if (a->dim <= 64)
-        return launch_grad<64, JOINED>(d, stream, where, a);
+        return launch_grad<64, 2, JOINED>(d, stream, where, a);
     if (a->dim <= 80)
-        return launch_grad<80, JOINED>(d, stream, where, a);
+        return launch_grad<80, 2, JOINED>(d, stream, where, a);
     if (a->dim <= 96)
-        return launch_grad<96, JOINED>(d, stream, where, a);
+        return launch_grad<96, 2, JOINED>(d, stream, where, a);
+    if (a->dim <= 128 && d->shared_most < 104 * 1024)
+        return launch_grad<128, 1, JOINED>(d, stream, where, a);
     if (a->dim <= 128)
-        return launch_grad<128, JOINED>(d, stream, where, a);
-    return launch_grad<256, JOINED>(d, stream, where, a);
+        return launch_grad<128, 2, JOINED>(d, stream, where, a);
+    return launch_grad<256, 1, JOINED>(d, stream, where, a);
 }
 
 xray_status attend_grad_bf16(cuda_device *d, cudaStream_t stream,

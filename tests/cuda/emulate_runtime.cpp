@@ -64,6 +64,13 @@ struct state_lock : std::lock_guard<std::recursive_mutex> {
     }
 };
 
+/* The shared memory that a block may have. */
+int shared_most()
+{
+    int c = runtime_state().capability;
+    return (c == 80 ? 163 : c == 86 || c == 89 ? 99 : 227) << 10;
+}
+
 thread_local cudaError_t last = cudaSuccess;
 thread_local int current = 0; /* the thread's GPU */
 
@@ -109,7 +116,7 @@ size_t emu_shared_allowed(const void *function)
 cudaError_t emu_function_shared(const void *function, int bytes)
 {
     state_lock state_held;
-    if (bytes < 0 || bytes > 227 << 10)
+    if (bytes < 0 || bytes > shared_most())
         return keep_error(cudaErrorInvalidValue);
     runtime_state().shared[function] = (size_t)bytes;
     return cudaSuccess;
@@ -206,7 +213,7 @@ cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int device)
         *out = runtime_state().capability % 10;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *out = 227 << 10;
+        *out = shared_most();
         return cudaSuccess;
     default:
         return keep_error(cudaErrorInvalidValue);
