@@ -328,8 +328,8 @@ typedef struct xray_glu_grad {
  * With `parent`, row r continues row parent[r]: it sees the tokens of that row
  * as if they stood before its own, and has the bits of the joined row. A parent
  * has no parent itself, and its children follow directly after it. The gradient
- * of a parent's keys and values is one chain over the queries of the parent and
- * then of its children in order, and within a row head by head. Only devices
+ * of a parent's keys and values sums over the queries of the parent and then of
+ * its children, in the order of the device's numerics contract. Only devices
  * whose `info` has the feature XRAY_DEVICE_PARENTS do this.
  *
  * With `query_start`, row r has the keys and values of the tokens row_start[r]

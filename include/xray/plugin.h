@@ -29,8 +29,8 @@ extern "C" {
 #define XRAY_NUMERICS_FP32_SHARED_KV "xray.fp32-shared-kv/1"
 #define XRAY_NUMERICS_BF16 "xray.bf16/1"
 #define XRAY_NUMERICS_BF16_SHARED_KV "xray.bf16-shared-kv/1"
-#define XRAY_NUMERICS_CUDA_BF16 "xray.cuda-bf16/3"
-#define XRAY_NUMERICS_CUDA_BF16_ACTIVATIONS "xray.cuda-bf16-activations/2"
+#define XRAY_NUMERICS_CUDA_BF16 "xray.cuda-bf16/4"
+#define XRAY_NUMERICS_CUDA_BF16_ACTIVATIONS "xray.cuda-bf16-activations/3"
 
 /* One implementation of one interface. */
 typedef struct xray_component {

@@ -254,8 +254,8 @@ static xray_status start_grad_f32(cuda_device *d, cudaStream_t on,
     return attend_grad_f32(d, on, where, a);
 }
 
-/* Scratch has delta, then d_o in bf16, then copies of what bf16 kernels cannot
- * read where it is. */
+/* Scratch has delta, then the sums of heads that share a key, then d_o in bf16
+ * and copies of what bf16 kernels cannot read where it is. */
 static xray_status start_grad_bf16(cuda_device *d, cudaStream_t on,
                                    const char *where, attend_args *a)
 {
@@ -263,16 +263,19 @@ static xray_status start_grad_bf16(cuda_device *d, cudaStream_t on,
     uint64_t q_copies = are_pieces(a, a->q, a->q_stride) ? 0 : values;
     uint64_t key_copies = count_key_copies(a);
     uint64_t delta_bytes = count_delta_bytes(a);
+    uint64_t sums = attend_grad_bytes(a->tokens, a->kv_heads, a->group, a->dim);
     void *scratch = NULL;
-    xray_status s = cuda_scratch(
-        d, CUDA_SCRATCH_ATTEND,
-        delta_bytes + (values + q_copies + key_copies) * sizeof(uint16_t),
-        &scratch);
+    xray_status s =
+        cuda_scratch(d, CUDA_SCRATCH_ATTEND,
+                     delta_bytes + sums +
+                         (values + q_copies + key_copies) * sizeof(uint16_t),
+                     &scratch);
     if (s != XRAY_OK)
         return s;
     launch_delta<true>(on, a, scratch);
-    uint16_t *d_o = reinterpret_cast<uint16_t *>(
-        static_cast<unsigned char *>(scratch) + delta_bytes);
+    unsigned char *after = static_cast<unsigned char *>(scratch) + delta_bytes;
+    a->partial = reinterpret_cast<float *>(after);
+    uint16_t *d_o = reinterpret_cast<uint16_t *>(after + sums);
     uint16_t *q = d_o + values;
     round_heads(on, d_o, a->d_o, XRAY_F32, a->o_stride, a, a->queries,
                 a->heads);

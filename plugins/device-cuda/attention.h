@@ -18,6 +18,7 @@
 #ifndef CUDA_ATTENTION_H
 #define CUDA_ATTENTION_H
 
+#include "plugins/device-cuda/attention_sizes.h"
 #include "plugins/device-cuda/device.h"
 
 #include "plugins/device-cuda/fmath.h"
@@ -50,8 +51,10 @@ typedef struct attend_args {
     const void *v;
     const uint16_t *q_narrow; /* in bf16 for gradients; heads are dim8 apart */
     const uint16_t *d_narrow; /* [queries, heads, dim8] */
-    float *partial;           /* [tokens, heads, splits, dim] */
-    float *partial_ml;        /* [tokens, heads, splits, 2] maximum and sum */
+    /* [tokens, heads, splits, dim]; of gradients dk, then dv, [tokens, heads of
+     * a launch, dim] */
+    float *partial;
+    float *partial_ml; /* [tokens, heads, splits, 2] maximum and sum */
     const int32_t *row_start;
     const int32_t *parent;      /* [rows], or NULL: no row has a parent */
     const int32_t *query_start; /* row_start if rows have all their queries */
@@ -87,6 +90,7 @@ typedef struct attend_args {
     uint32_t parts; /* tiles that the heads of a group are cut into */
     uint32_t wide;  /* heads per tile */
     uint32_t splits;
+    uint32_t first_head; /* of a launch for dk and dv */
     float scale;
     float softcap;
 } attend_args;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention forward in bfloat16 (docs/numerics.md, xray.cuda-bf16/3). One
+ * Attention forward in bfloat16 (docs/numerics.md, xray.cuda-bf16/4). One
  * kernel serves packed rows, prompts in chunks and decoding, so the arithmetic
  * of a query cannot differ between them.
  *

@@ -4,8 +4,10 @@
  *
  * Scores are recomputed from q, k and lse twice: by blocks of queries for dq,
  * and by blocks of keys for dk and dv. Every sum therefore has one owner and
- * one order, without atomics and without partial results in memory. This costs
- * 7 products, where a pass with atomics has 5.
+ * one order, without atomics. This costs 7 products, where a pass with atomics
+ * has 5. Query heads that share a key have a sum each, or there would be too
+ * few blocks: 130 for 4096 tokens of a model with 2 kv heads. Another kernel
+ * adds them, for 16 bytes of traffic for each of a query's elements.
  *
  * Both kernels have 4 warps with 16 rows of the result each. 64 rows of the
  * other side are in shared memory at a time, in order of position. They wait
@@ -254,13 +256,11 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
 /* ---- dk, dv: a block of keys of one kv head ------------------------------ */
 
 /* Enumerates the blocks of queries that see a block of keys: over the rows that
- * read the keys (the row itself and, where it is a parent, its children), in
- * each row over the heads of the kv head's group, and for each head over blocks
- * of positions. */
+ * read the keys (the row itself and, where it is a parent, its children), and
+ * in each row over blocks of positions. */
 typedef struct query_scan {
-    uint32_t head;
+    uint32_t more; /* 0: past the last block */
     uint32_t block;
-    uint32_t first; /* first block, of every head */
     uint32_t last;
     uint32_t row;
     uint32_t shift; /* difference between a query's token and position */
@@ -285,31 +285,27 @@ CU_FN int scan_row(query_scan *w, const attend_args *a, const attend_row *row,
         end = seen + a->window - 1;
     if (JOINED && end < max(key, w->low))
         return 0;
-    w->first = max(key, w->low) / TILE;
+    w->block = max(key, w->low) / TILE;
     w->last = end / TILE;
-    w->block = w->first;
     return 1;
 }
 
-/* `own` is the keys' row. At the end, `head` is past the group. */
+/* `own` is the keys' row. */
 template <bool JOINED>
-CU_FN query_scan scan_next(query_scan w, const attend_args *a, uint32_t kv,
-                           uint32_t own, uint32_t key)
+CU_FN query_scan scan_next(query_scan w, const attend_args *a, uint32_t own,
+                           uint32_t key)
 {
     if (w.block < w.last) {
         w.block++;
         return w;
     }
-    w.block = w.first;
-    w.head++;
-    uint32_t heads_end = (kv + 1) * a->group;
-    while (JOINED && w.head == heads_end) {
+    w.more = 0;
+    while (JOINED && !w.more) {
         w.row++;
         if (!a->parent || w.row >= a->rows || a->parent[w.row] != (int32_t)own)
             break;
         attend_row row = attend_row_of<JOINED>(a, w.row);
-        if (scan_row<JOINED>(&w, a, &row, key))
-            w.head = kv * a->group;
+        w.more = scan_row<JOINED>(&w, a, &row, key);
     }
     return w;
 }
@@ -318,14 +314,15 @@ CU_FN query_scan scan_next(query_scan w, const attend_args *a, uint32_t kv,
  * Positions of the block before the first query would see keys as well, so
  * their p is 0. */
 template <int DIM, bool JOINED>
-CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w)
+CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w,
+                        uint32_t head)
 {
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     uint32_t base = w.block * TILE;
     uint32_t low = JOINED ? w.low : 0;
-    load_side<DIM>(to, narrow_head(a, a->q_narrow, w.head), a->q_narrow_stride,
-                   a, (int32_t)w.shift, base, low, w.end);
-    load_side<DIM>(to + side, narrow_head(a, a->d_narrow, w.head),
+    load_side<DIM>(to, narrow_head(a, a->q_narrow, head), a->q_narrow_stride, a,
+                   (int32_t)w.shift, base, low, w.end);
+    load_side<DIM>(to + side, narrow_head(a, a->d_narrow, head),
                    (uint64_t)a->heads * a->dim8, a, (int32_t)w.shift, base, low,
                    w.end);
     float *rows = reinterpret_cast<float *>(to + 2 * side);
@@ -333,7 +330,7 @@ CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w)
         uint32_t i = min(base + r, w.end - 1);
         int outside = JOINED && i < low;
         uint64_t t =
-            (uint64_t)(w.shift + (outside ? low : i)) * a->heads + w.head;
+            (uint64_t)(w.shift + (outside ? low : i)) * a->heads + head;
         float lse2 = a->lse[t] * LOG2E;
         rows[r] = outside ? -NEG_INF : lse2;
         rows[TILE + r] = a->delta[t];
@@ -355,7 +352,8 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     /* Tiles are numbered from the last one; here the first has the most
      * work. */
     uint32_t j0 = ((row.length + TILE - 1) / TILE - 1 - at[1]) * TILE;
-    uint32_t kv = blockIdx.y;
+    uint32_t head = a.first_head + blockIdx.y;
+    uint32_t kv = head / a.group;
     uint32_t first_col = blockIdx.z * COLS;
     uint32_t warp = threadIdx.x / 32;
     uint32_t lane = threadIdx.x % 32;
@@ -363,19 +361,16 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     uint16_t *values = keys + side;
     uint16_t *queries = values + side;
     uint32_t key = row.before + j0;
-    uint32_t heads_end = (kv + 1) * a.group;
     query_scan w = {};
-    w.head = kv * a.group;
     w.row = at[0];
-    if (!scan_row<JOINED>(&w, &a, &row, key)) {
-        w.head = heads_end;
-    } else {
+    w.more = scan_row<JOINED>(&w, &a, &row, key);
+    if (w.more) {
         load_side<DIM>(keys, narrow_head(&a, a.k, kv), a.k_stride, &a,
                        (int32_t)row.start, j0, 0, row.length);
         load_side<DIM>(values, narrow_head(&a, a.v, kv), a.v_stride, &a,
                        (int32_t)row.start, j0, 0, row.length);
         if (STAGES > 1) {
-            load_queries<DIM, JOINED>(queries, &a, w);
+            load_queries<DIM, JOINED>(queries, &a, w, head);
             cu_async_commit();
         }
     }
@@ -385,13 +380,13 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     clear_tile<COLS / 8>(dk);
     clear_tile<COLS / 8>(dv);
     uint16_t *my_keys = keys + warp * 16 * attend_pitch<DIM>::of;
-    for (uint32_t turn = 0; w.head < heads_end; turn++) {
-        query_scan next = scan_next<JOINED>(w, &a, kv, at[0], key);
+    for (uint32_t turn = 0; w.more; turn++) {
+        query_scan next = scan_next<JOINED>(w, &a, at[0], key);
         uint16_t *now = queries + (STAGES > 1 ? turn % 2 * stage : 0);
         uint16_t *then = queries + (STAGES > 1 ? (turn + 1) % 2 * stage : 0);
         query_scan load = STAGES > 1 ? next : w;
-        if (load.head < heads_end)
-            load_queries<DIM, JOINED>(then, &a, load);
+        if (load.more)
+            load_queries<DIM, JOINED>(then, &a, load, head);
         cu_async_commit();
         cu_async_wait<STAGES - 1>();
         __syncthreads();
@@ -424,12 +419,42 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     if (j >= row.length)
         return;
     uint64_t t = row.start + j;
-    store_grad<DIM, COLS>(a.dk + t * a.dk_stride + (uint64_t)kv * a.dim,
-                          a.dk_stride, dk, row.length - j, first_col, a.dim,
-                          a.scale);
-    store_grad<DIM, COLS>(a.dv + t * a.dv_stride + (uint64_t)kv * a.dim,
-                          a.dv_stride, dv, row.length - j, first_col, a.dim,
-                          1.0f);
+    int shared_key = a.group > 1;
+    uint64_t k_step = shared_key ? (uint64_t)gridDim.y * a.dim : a.dk_stride;
+    uint64_t v_step = shared_key ? k_step : a.dv_stride;
+    float *to_k = shared_key ? a.partial + blockIdx.y * a.dim
+                             : a.dk + (uint64_t)kv * a.dim;
+    float *to_v = shared_key
+                      ? a.partial + a.tokens * k_step + blockIdx.y * a.dim
+                      : a.dv + (uint64_t)kv * a.dim;
+    store_grad<DIM, COLS>(to_k + t * k_step, k_step, dk, row.length - j,
+                          first_col, a.dim, shared_key ? 1.0f : a.scale);
+    store_grad<DIM, COLS>(to_v + t * v_step, v_step, dv, row.length - j,
+                          first_col, a.dim, 1.0f);
+}
+
+/* dk, or with blockIdx.z 1 dv, of one token: the sums of the heads that share a
+ * key, added in order. */
+__global__ void __launch_bounds__(THREADS)
+    attend_join_heads(const attend_args a)
+{
+    uint64_t t = blockIdx.x;
+    uint32_t heads = gridDim.y * a.group; /* of this launch */
+    uint32_t first = blockIdx.y * a.group;
+    int of_v = blockIdx.z != 0;
+    if (t >= (uint32_t)a.row_start[a.rows])
+        return;
+    const float *from =
+        a.partial + ((of_v ? a.tokens : 0) + t) * heads * a.dim + first * a.dim;
+    float *to = of_v ? a.dv + t * a.dv_stride : a.dk + t * a.dk_stride;
+    to += (uint64_t)(a.first_head + first) / a.group * a.dim;
+    for (uint32_t d = threadIdx.x; d < a.dim; d += THREADS) {
+        float x = from[d];
+#pragma unroll 4
+        for (uint32_t h = 1; h < a.group; h++)
+            x = x + from[h * a.dim + d];
+        to[d] = of_v ? x : a.scale * x;
+    }
 }
 
 /* ---- the host's side ----------------------------------------------------- */
@@ -442,11 +467,24 @@ static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
     dim3 by_query(attend_tiles(a, a->queries, TILE), a->heads);
     ATTEND_START(d, where, (attend_bf16_dq<DIM, STAGES, JOINED>), by_query,
                  THREADS, side * (2 + 2 * STAGES), stream, *a);
-    dim3 by_key(attend_tiles(a, a->tokens, TILE), a->kv_heads,
-                grad_shape<DIM>::halves);
-    ATTEND_START(d, where, (attend_bf16_dkv<DIM, STAGES, JOINED>), by_key,
-                 THREADS, side * 2 + (side * 2 + 2 * TILE * 4) * STAGES, stream,
-                 *a);
+    attend_args part = *a;
+    uint32_t count =
+        attend_grad_kv_heads(a->tokens, a->kv_heads, a->group, a->dim);
+    for (uint32_t kv = 0; kv < a->kv_heads; kv += count) {
+        uint32_t n = min(count, a->kv_heads - kv);
+        dim3 by_key(attend_tiles(a, a->tokens, TILE), n * a->group,
+                    grad_shape<DIM>::halves);
+        part.first_head = kv * a->group;
+        ATTEND_START(d, where, (attend_bf16_dkv<DIM, STAGES, JOINED>), by_key,
+                     THREADS, side * 2 + (side * 2 + 2 * TILE * 4) * STAGES,
+                     stream, part);
+        if (a->group > 1)
+            CU_LAUNCH(attend_join_heads, dim3((uint32_t)a->tokens, n, 2),
+                      (a->dim + 31) / 32 * 32 < THREADS
+                          ? (a->dim + 31) / 32 * 32
+                          : THREADS,
+                      0, stream, part);
+    }
     return cuda_launched(d, where);
 }
 

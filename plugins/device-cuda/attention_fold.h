@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How attention forward in bfloat16 folds blocks of keys into a query's sums
- * (docs/numerics.md, xray.cuda-bf16/3), for every kernel that does.
+ * (docs/numerics.md, xray.cuda-bf16/4), for every kernel that does.
  */
 #ifndef CUDA_ATTENTION_FOLD_H
 #define CUDA_ATTENTION_FOLD_H

@@ -51,9 +51,10 @@ typedef struct product_gemm {
                         * columns */
     uint8_t b_dtype;
     uint8_t wide; /* for the kernels: bit per a, b, c whose rows are aligned */
-    /* Segments of the summed index; 0: none. Segment s is one chain over the
-     * s-th piece of up to three parts that lie one after the other, each of
-     * `segments` pieces; k may cut the last piece short. Then c = add +
+    /* Segments of the summed index; 0: none. Segment s has the s-th piece of
+     * up to three parts that lie one after the other, each of `segments`
+     * pieces; k may cut the last piece short. In float32 it is one chain, in
+     * bfloat16 the sum of its pieces' sums. Then c = add +
      * (sum + bias), without `from` and `act`. Not for PRODUCT_TN. */
     uint8_t segments;
     uint8_t narrow; /* bit per operand of PRODUCT_NARROW_* */
@@ -89,8 +90,8 @@ uint64_t product_bulk_time(const cuda_device *d, const product_gemm *g);
 uint64_t product_tensor_time(const cuda_device *d, const product_gemm *g);
 
 /* A product in segments as one product for each of them, by product_tensor, and
- * a kernel that joins the sums in scratch. XRAY_E_UNSUPPORTED where the sum has
- * several parts or segments that are not aligned, or no scratch is left. */
+ * a kernel that joins the sums in scratch. XRAY_E_UNSUPPORTED where pieces are
+ * not aligned or too little scratch was reserved. */
 xray_status product_cut(cuda_device *d, cudaStream_t stream, const char *where,
                         const product_gemm *g);
 

@@ -3,8 +3,8 @@
  * A product in segments as several products without, whose outputs another
  * kernel joins. product_bulk computes only those, and for many tokens it is so
  * much faster than the kernels of warps that it pays to write and read each
- * output once for every segment: 8 bytes per segment and output, where the
- * segment's sum takes 2 * k / segments operations. At 4096 tokens of 0.5B's
+ * output once for every piece of a segment: 8 bytes per piece and output, where
+ * a piece of k terms takes 2 * k operations. At 4096 tokens of 0.5B's
  * `down` (2 segments of 2432) these are 59 MB or 14 us beside 65 us of
  * products, where the kernels of warps take 140 us or more.
  */
@@ -102,30 +102,49 @@ static xray_status launch_join(const cuda_device *d, cudaStream_t stream,
     return cuda_launched(d, where);
 }
 
+/* Adds piece s of a part, terms [at, at + length), of rows [first, first +
+ * rows) to `sums`, which it begins unless `more`. */
+static xray_status sum_piece(const cuda_device *d, cudaStream_t stream,
+                             const char *where, const product_gemm *g,
+                             uint64_t at, uint32_t length, uint32_t first,
+                             uint32_t rows, float *sums, int more)
+{
+    product_gemm one = {};
+    one.a = static_cast<const uint16_t *>(g->a) + first * g->a_row + at;
+    one.b = static_cast<const uint16_t *>(g->b) +
+            (g->form == PRODUCT_NT ? at : at * g->b_row);
+    one.c = sums;
+    one.from = more ? sums : NULL;
+    one.live = g->live;
+    one.a_row = g->a_row;
+    one.b_row = g->b_row;
+    one.c_row = one.from_row = g->n;
+    one.m = rows;
+    one.n = g->n;
+    one.k = length;
+    one.live_from = g->live_from + first;
+    one.form = g->form;
+    one.b_dtype = g->b_dtype;
+    return product_tensor(d, stream, where, &one, PRODUCT_AUTO);
+}
+
 /* Sums segment s of rows [first, first + rows) to `sums`. */
 static xray_status sum_segment(const cuda_device *d, cudaStream_t stream,
                                const char *where, const product_gemm *g,
                                uint32_t s, uint32_t first, uint32_t rows,
                                float *sums)
 {
-    uint64_t at = (uint64_t)s * g->piece[0];
-    uint64_t left = g->k - at;
-    product_gemm one = {};
-    one.a = static_cast<const uint16_t *>(g->a) + first * g->a_row + at;
-    one.b = static_cast<const uint16_t *>(g->b) +
-            (g->form == PRODUCT_NT ? at : at * g->b_row);
-    one.c = sums;
-    one.live = g->live;
-    one.a_row = g->a_row;
-    one.b_row = g->b_row;
-    one.c_row = g->n;
-    one.m = rows;
-    one.n = g->n;
-    one.k = (uint32_t)(left < g->piece[0] ? left : g->piece[0]);
-    one.live_from = g->live_from + first;
-    one.form = g->form;
-    one.b_dtype = g->b_dtype;
-    return product_tensor(d, stream, where, &one, PRODUCT_AUTO);
+    xray_status status = XRAY_OK;
+    uint64_t part = 0; /* its first term */
+    for (uint32_t p = 0; p < 3 && g->piece[p] && status == XRAY_OK; p++) {
+        uint64_t at = part + (uint64_t)s * g->piece[p];
+        uint64_t left = g->k - at;
+        uint32_t length = (uint32_t)(left < g->piece[p] ? left : g->piece[p]);
+        status = sum_piece(d, stream, where, g, at, length, first, rows, sums,
+                           p > 0);
+        part += (uint64_t)g->segments * g->piece[p];
+    }
+    return status;
 }
 
 static xray_status cut_rows(const cuda_device *d, cudaStream_t stream,
@@ -162,7 +181,7 @@ extern "C" xray_status product_cut(cuda_device *d, cudaStream_t stream,
                                    const char *where, const product_gemm *g)
 {
     uint64_t row = (uint64_t)g->segments * g->n * sizeof(float);
-    if (g->segments == 0 || g->piece[1] || g->piece[0] % 8 != 0)
+    if (g->segments == 0 || (g->piece[0] | g->piece[1] | g->piece[2]) % 8 != 0)
         return XRAY_E_UNSUPPORTED;
     uint64_t most = d->frozen ? d->scratch[CUDA_SCRATCH_STAGE].bytes
                               : product_cut_bytes(g->m, row);

@@ -2,10 +2,9 @@
  *
  * Matrix products in bfloat16. Operands are bf16, and the tensor cores sum in
  * fp32 in steps of sixteen terms, in index order, from the output's start or
- * the start of a segment; the first step of a piece of a segment begins with
- * the piece. The steps of an output do not depend on its tile, so all tiles
- * give the same bits: those for few tokens, which stream the matrix, and those
- * for many.
+ * the start of a piece of a segment, whose pieces are then added in order. The
+ * steps of an output do not depend on its tile, so all tiles give the same
+ * bits: those for few tokens, which stream the matrix, and those for many.
  */
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/product_epilogue.h"
@@ -262,6 +261,8 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
 
     float c[WM / 16][WN / 8][4] = {};
     float open[SEGMENT_LEVELS][WM * WN / 32];
+    float whole[WM * WN / 32];
+    uint32_t parts = Cut ? product_parts(&g) : 1;
     uint32_t stage = 0;
     while (step.at < step.end) {
         cu_async_wait<STAGES - 2>();
@@ -297,7 +298,10 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
                 tensor_step<A_TURNED, B_TURNED, A_ROW, B_ROW, WM, WN>(
                     c, at, bt, wm, wn, s * STEP, lane);
         }
+        uint32_t run = step.run;
         uint32_t ended = product_advance<Cut>(&g, &step, BK);
+        if (Cut && step.run != run && parts > 1)
+            end_part<WM * WN / 32>(whole, &c[0][0][0], run % parts, parts);
         if (Cut && ended)
             end_segment<WM * WN / 32>(open, &c[0][0][0], ended, g.segments);
         stage = stage + 1 == STAGES ? 0 : stage + 1;

@@ -17,6 +17,20 @@
 static_assert(1u << SEGMENT_LEVELS == XRAY_SEGMENTS,
               "the sums of all segments but the last wait in these levels");
 
+/* Ends a part of a segment that has several parts, whose sums are in c: c
+ * becomes the sums of the parts so far if it is the last of them, and 0
+ * otherwise. `whole` has the sums of the parts before. */
+template <int N>
+CU_FN void end_part(float whole[N], float c[N], uint32_t part, uint32_t parts)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        c[i] = part > 0 ? whole[i] + c[i] : c[i];
+        whole[i] = c[i];
+        c[i] = part + 1 < parts ? 0.0f : c[i];
+    }
+}
+
 /* Ends the segment whose sums are in c, which with it are `ended` of
  * `segments`: c becomes the sums of the next one, 0, or after the last one
  * those of all. `open` has the sums that wait. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/elements.h"
+#include "plugins/device-cuda/attention_sizes.h"
 #include "plugins/device-cuda/blas_choose.h"
 #include "plugins/device-cuda/lm_head.h"
 
@@ -67,7 +68,8 @@ static uint64_t count_logits_bytes(const xray_device_work *work, int narrow)
 }
 
 /* Copies of heads in bf16, unless they are in bf16 and in pieces of 16 bytes,
- * as a model's are; D of the gradient, and partial results of splits. */
+ * as a model's are; D of the gradient, the sums of heads that share a key, and
+ * partial results of splits. */
 static uint64_t count_attention_bytes(const xray_device_work *work, int narrow,
                                       uint64_t sms)
 {
@@ -81,6 +83,9 @@ static uint64_t count_attention_bytes(const xray_device_work *work, int narrow,
     uint64_t grad = items * sizeof(float) + ALIGNMENT;
     if (narrow)
         grad += ((direct ? 1 : 2) * items * dim + keys) * sizeof(uint16_t);
+    if (narrow && work->kv_heads)
+        grad += attend_grad_bytes(work->tokens, work->kv_heads,
+                                  work->heads / work->kv_heads, work->head_dim);
     const uint64_t sizes[] = {
         narrow && has_pass(work, XRAY_PASS_ROWS) ? keys * sizeof(uint16_t) : 0,
         has_pass(work, XRAY_PASS_GRADS) ? grad : 0,

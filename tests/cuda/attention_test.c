@@ -101,6 +101,67 @@ static void gradient_is_near_float64(void **state)
     d.ops->destroy(d.self);
 }
 
+/* Copies rows so that every query head has a key and a value of its own. */
+static rows copy_keys_of_heads(const rows *r)
+{
+    form f = r->f;
+    f.kv_heads = f.heads;
+    rows own = make_rows(f);
+    uint32_t group = f.heads / r->f.kv_heads;
+    for (size_t t = 0; t < r->tokens; t++)
+        for (size_t part = 0; part < 3; part++)
+            for (size_t h = 0; h < f.heads; h++) {
+                size_t at = part ? r->q_width + (part - 1) * r->kv_width +
+                                       h / group * f.dim
+                                 : h * f.dim;
+                memcpy(own.qkv + t * own.stride + part * own.q_width +
+                           h * f.dim,
+                       r->qkv + t * r->stride + at, f.dim * sizeof(float));
+            }
+    return own;
+}
+
+/* The scale is a power of two, so it makes no difference whether it multiplies
+ * the sums or their sum. */
+static void heads_that_share_a_key_add_gradients_in_order(void **state)
+{
+    (void)state;
+    dev d = open_attention(CUDA_BFLOAT16);
+    static const form shared[] = {
+        { 6, 2, 64, 0, 0.0f, { 70, 9 }, 0.0f },
+        { 8, 2, 128, 20, 0.0f, { 66, 40 }, 0.125f },
+        { 4, 1, 20, 0, 30.0f, { 33 }, 0.25f },
+    };
+    for (size_t f = 0; f < sizeof(shared) / sizeof(*shared); f++) {
+        rows r = make_rows(shared[f]);
+        rows own = copy_keys_of_heads(&r);
+        uint32_t group = r.f.heads / r.f.kv_heads;
+        float *d_o = random_floats(r.tokens * r.q_width, 1);
+        float *got = alloc_floats(r.tokens * r.stride);
+        float *each = alloc_floats(own.tokens * own.stride);
+        run_rows(&d, &r, r.o, r.lse, d_o, got);
+        run_rows(&d, &own, own.o, own.lse, d_o, each);
+        for (size_t t = 0; t < r.tokens; t++)
+            for (size_t i = 0; i < 2 * r.kv_width; i++) {
+                size_t v = i / r.kv_width;
+                size_t kv = i % r.kv_width / r.f.dim;
+                const float *x = each + t * own.stride + (1 + v) * own.q_width +
+                                 kv * group * r.f.dim + i % r.f.dim;
+                float sum = x[0];
+                for (size_t h = 1; h < group; h++)
+                    sum = sum + x[h * r.f.dim];
+                assert_same_bits(got + t * r.stride + r.q_width + i, &sum, 1,
+                                 "gradient", v ? "of v" : "of k");
+            }
+        free(each);
+        free(got);
+        free(d_o);
+        free_rows(&own);
+        free_rows(&r);
+    }
+    d.ops->destroy(d.self);
+}
+
 static void rows_do_not_depend_on_their_batch(void **state)
 {
     (void)state;
@@ -458,6 +519,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_is_near_float64),
         cmocka_unit_test(gradient_is_near_float64),
+        cmocka_unit_test(heads_that_share_a_key_add_gradients_in_order),
         cmocka_unit_test(rows_do_not_depend_on_their_batch),
         cmocka_unit_test(the_engine_gives_the_trainers_bits),
         cmocka_unit_test(decode_of_long_rows_gives_the_trainers_bits),

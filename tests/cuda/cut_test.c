@@ -6,18 +6,22 @@
 #include "tests/cuda/products.h"
 
 typedef struct cut {
-    uint32_t form, m, n, piece, segments;
+    uint32_t form, m, n;
+    uint32_t piece[3];
+    uint32_t segments;
     uint32_t lacks; /* terms that the last segment lacks */
     uint32_t spare; /* elements between two rows of the outputs */
 } cut;
 
 static const cut cuts[] = {
-    { PRODUCT_NT, 5, 33, 24, 8, 0, 0 },
-    { PRODUCT_NT, 300, 70, 24, 4, 0, 6 },
-    { PRODUCT_NT, 130, 1028, 16, 8, 0, 4 },
-    { PRODUCT_NN, 131, 257, 40, 2, 0, 3 },
-    { PRODUCT_NN, 66, 64, 128, 3, 84, 0 },
-    { PRODUCT_NT, 1, 8, 8, 7, 5, 8 },
+    { PRODUCT_NT, 5, 33, { 24 }, 8, 0, 0 },
+    { PRODUCT_NT, 300, 70, { 24 }, 4, 0, 6 },
+    { PRODUCT_NT, 130, 1028, { 16 }, 8, 0, 4 },
+    { PRODUCT_NN, 131, 257, { 40 }, 2, 0, 3 },
+    { PRODUCT_NN, 66, 64, { 128 }, 3, 84, 0 },
+    { PRODUCT_NT, 1, 8, { 8 }, 7, 5, 8 },
+    { PRODUCT_NN, 130, 40, { 24, 24 }, 4, 0, 0 },
+    { PRODUCT_NN, 9, 72, { 40, 8, 8 }, 2, 0, 1 },
 };
 
 /* What is added to the sums and how outputs are stored. */
@@ -56,7 +60,8 @@ typedef struct operands {
 static product_gemm make_gemm(const cut *c, const ends *e, operands *o)
 {
     int nt = c->form == PRODUCT_NT;
-    uint32_t k = c->piece * c->segments - c->lacks;
+    uint32_t k =
+        (c->piece[0] + c->piece[1] + c->piece[2]) * c->segments - c->lacks;
     size_t row = c->n + c->spare;
     size_t b_row = product_row(nt ? k : c->n);
     *o = (operands){ random_bf16(c->m * product_row(k)),
@@ -82,7 +87,7 @@ static product_gemm make_gemm(const cut *c, const ends *e, operands *o)
                            .n = c->n,
                            .k = k,
                            .live_from = e->live ? 1 : 0,
-                           .piece = { c->piece },
+                           .piece = { c->piece[0], c->piece[1], c->piece[2] },
                            .form = (uint8_t)c->form,
                            .segments = (uint8_t)c->segments,
                            .narrow = e->narrow };
@@ -143,7 +148,8 @@ static void what_cannot_be_cut_is_left_to_others(void **state)
     g.c = c;
     product_gemm parts = g;
     parts.piece[0] = 16;
-    parts.piece[1] = 8;
+    parts.piece[1] = 4;
+    parts.piece[2] = 4;
     product_gemm odd = g;
     odd.piece[0] = 23;
     product_gemm whole = g;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests that device-cuda sums segments in bfloat16 as products of their own,
- * joined by a tree: in every tile, for pieces of any length, and in slices.
+ * Tests that device-cuda sums pieces of segments in bfloat16 as products of
+ * their own, added in order, and joins segments by a tree: in every tile, for
+ * pieces of any length, and in slices.
  */
 #include "tests/cuda/products.h"
 
@@ -85,59 +86,68 @@ static product_gemm make_gemm(const operands *o)
                            .k = o->k };
 }
 
-/* The number of terms of a segment whose pieces are padded to steps. */
-static uint32_t count_padded(const cut *c)
+/* The number of terms of a piece of part p, padded to steps. */
+static uint32_t count_padded(const cut *c, uint32_t p)
 {
-    uint32_t terms = 0;
-    for (uint32_t p = 0; p < c->parts; p++)
-        terms += (c->piece[p] + 15) / 16 * 16;
-    return terms;
+    return (c->piece[p] + 15) / 16 * 16;
 }
 
-/* The terms of a segment of an operand whose summed index runs along its
- * columns or, with `of_rows`, its rows: the pieces, each padded with zeros to
- * complete steps. */
-static uint16_t *copy_segment(const uint16_t *x, size_t rows, size_t cols,
-                              const cut *c, uint32_t segment, int of_rows)
+/* The terms of piece `segment` of part p of an operand whose summed index runs
+ * along its columns or, with `of_rows`, its rows, padded with zeros to complete
+ * steps. */
+static uint16_t *copy_piece(const uint16_t *x, size_t rows, size_t cols,
+                            const cut *c, uint32_t p, uint32_t segment,
+                            int of_rows)
 {
-    uint32_t padded = count_padded(c);
+    size_t padded = count_padded(c, p);
     size_t to_rows = of_rows ? padded : rows;
     size_t to_row = product_row(of_rows ? cols : padded);
     uint16_t *y = calloc(to_rows * to_row, sizeof(*y));
     assert_non_null(y);
-    size_t to = 0;
-    size_t part = 0;
-    for (uint32_t p = 0; p < c->parts; p++) {
-        size_t from = part + segment * c->piece[p];
-        for (size_t t = 0; t < c->piece[p]; t++)
-            for (size_t i = 0; i < (of_rows ? cols : rows); i++)
-                y[of_rows ? (to + t) * to_row + i : i * to_row + to + t] =
-                    x[of_rows ? (from + t) * product_row(cols) + i
-                              : i * product_row(cols) + from + t];
-        to += (c->piece[p] + 15) / 16 * 16;
-        part += c->piece[p] * c->segments;
-    }
+    size_t from = segment * c->piece[p];
+    for (uint32_t before = 0; before < p; before++)
+        from += c->piece[before] * c->segments;
+    for (size_t t = 0; t < c->piece[p]; t++)
+        for (size_t i = 0; i < (of_rows ? cols : rows); i++)
+            y[of_rows ? t * to_row + i : i * to_row + t] =
+                x[of_rows ? (from + t) * product_row(cols) + i
+                          : i * product_row(cols) + from + t];
     return y;
 }
 
-/* The sums of a segment as a product of its own. */
-static void sum_segment(cuda_device *d, const operands *o, uint32_t segment,
-                        float *sums)
+/* The sums of a piece as a product of its own. */
+static void sum_piece(cuda_device *d, const operands *o, uint32_t p,
+                      uint32_t segment, float *sums)
 {
     int nt = o->c.form == PRODUCT_NT;
     product_gemm g = make_gemm(o);
-    uint16_t *a = copy_segment(o->a, o->c.m, o->k, &o->c, segment, 0);
-    uint16_t *b = copy_segment(o->b, nt ? o->c.n : o->k, nt ? o->k : o->c.n,
-                               &o->c, segment, !nt);
+    uint16_t *a = copy_piece(o->a, o->c.m, o->k, &o->c, p, segment, 0);
+    uint16_t *b = copy_piece(o->b, nt ? o->c.n : o->k, nt ? o->k : o->c.n,
+                             &o->c, p, segment, !nt);
     g.a = a;
     g.b = b;
-    g.k = count_padded(&o->c);
+    g.k = count_padded(&o->c, p);
     g.a_row = product_row(g.k);
     g.b_row = product_row(nt ? g.k : o->c.n);
     g.c = sums;
     must(product_tensor(d, NULL, "test", &g, PRODUCT_AUTO));
     free(a);
     free(b);
+}
+
+/* The sums of a segment: those of its pieces, in order. */
+static void sum_segment(cuda_device *d, const operands *o, uint32_t segment,
+                        float *sums)
+{
+    size_t outputs = (size_t)o->c.m * o->c.n;
+    float *piece = alloc_floats(outputs);
+    sum_piece(d, o, 0, segment, sums);
+    for (uint32_t p = 1; p < o->c.parts; p++) {
+        sum_piece(d, o, p, segment, piece);
+        for (size_t i = 0; i < outputs; i++)
+            sums[i] = sums[i] + piece[i];
+    }
+    free(piece);
 }
 
 /* The sums of n segments from `first` on, joined by a tree. */

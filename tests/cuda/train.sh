@@ -46,7 +46,7 @@ fi
 
 # recompute_old_logp = 1: a difference between rollout and trainer stops a run.
 run "$work/bf16" --set run.device=cuda --set run.log=info
-grep -q "numerics: .* xray.fp32/2, but for products and attention, which are those of xray.cuda-bf16/3:" "$work/log" ||
+grep -q "numerics: .* xray.fp32/2, but for products and attention, which are those of xray.cuda-bf16/4:" "$work/log" ||
     fail "the log does not name the contract of the device: $(grep numerics "$work/log")"
 run "$work/again" --set run.device=cuda --set rollout.max_num_seqs=3
 same_checkpoint "$work/bf16/global_step_2" "$work/again/global_step_2"
