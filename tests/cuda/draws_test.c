@@ -183,10 +183,87 @@ static void hard_rows_draw_the_tokens_of_the_cpu(void **state)
     close_pair(&p);
 }
 
+/* ---- the largest noise --------------------------------------------------- */
+
+enum { STRIDE = 4096, STRIDES = 3, VOCAB = STRIDE * STRIDES };
+
+/* Gives the position and the id, below STRIDE, of a u as large as any. */
+static uint32_t find_largest_noise(uint64_t key, uint32_t *out_position)
+{
+    for (uint32_t position = 0; position < 100000; position++)
+        for (uint32_t i = 0; i < STRIDE / 4; i++) {
+            xray_philox_out bits = xray_philox(key, i, position, 0, 0);
+            for (uint32_t j = 0; j < 4; j++)
+                if (bits.w[j] >> 9 == 0x7fffffu) {
+                    *out_position = position;
+                    return 4 * i + j;
+                }
+        }
+    fail_msg("no u is the largest one");
+    return 0;
+}
+
+static float noise_at(const pair *p, const xray_draw *d, uint32_t id)
+{
+    const cpu_device *cpu = p->d[CPU].self;
+    xray_philox_out bits =
+        xray_philox(d->key, id / 4, d->position, d->sample, 0);
+    float u = xray_unit(bits.w[id % 4]);
+    float g;
+    cpu->k->map(CPU_MAP_LOG, &g, &u, 1);
+    g = -g;
+    cpu->k->map(CPU_MAP_LOG, &g, &g, 1);
+    return -g;
+}
+
+/* The same thread has two ids, of which the one that it looks at later has the
+ * largest noise there is. */
+static void the_largest_noise_wins_by_a_little(void **state)
+{
+    (void)state;
+    pair p = open_pair();
+    xray_draw draw = { .key = 11, .temperature = 1.0f, .top_p = 1.0f };
+    const uint32_t id = find_largest_noise(draw.key, &draw.position);
+    const uint32_t other = id + (STRIDES - 1) * STRIDE;
+    const float most = noise_at(&p, &draw, id);
+    assert_true(most > 16.635f && most < 16.636f);
+    for (int k = 0; k < 2; k++) {
+        float *z = alloc_floats(VOCAB);
+        for (size_t i = 0; i < VOCAB; i++)
+            z[i] = -INFINITY;
+        z[id] = 0.0f;
+        z[other] = most - noise_at(&p, &draw, other) + (k ? 1e-4f : -1e-4f);
+        buf logits = make_buf(&p, z, VOCAB * sizeof(*z));
+        buf draws = make_buf(&p, &draw, sizeof(draw));
+        buf out = make_buf(&p, z, 3 * sizeof(*z));
+        for (int s = 0; s < 2; s++) {
+            xray_sample op = { .header = XRAY_HEADER(xray_sample),
+                               .items = { 1, NULL },
+                               .draws = draws.p[s],
+                               .token = out.p[s],
+                               .raw_logp = buf_floats(&out, s, 1),
+                               .logp = buf_floats(&out, s, 2),
+                               .logits = logits.p[s],
+                               .logits_stride = VOCAB,
+                               .vocab = VOCAB,
+                               .draw_stride = sizeof(draw) };
+            RUN_ON(&p, s, sample, &op);
+        }
+        assert_same_buf(&p, &out, "the largest noise");
+        assert_int_equal(*(const int32_t *)out.p[CPU], k ? other : id);
+        free_buf(&p, &logits);
+        free_buf(&p, &draws);
+        free_buf(&p, &out);
+        free(z);
+    }
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hard_rows_draw_the_tokens_of_the_cpu),
+        cmocka_unit_test(the_largest_noise_wins_by_a_little),
     };
     return cmocka_run_group_tests_name("cuda.draws", tests, NULL, NULL);
 }
