@@ -64,6 +64,18 @@ CU_FN float cu_pow2(int32_t n)
     return cu_float((uint32_t)(n + 127) << 23);
 }
 
+/* e^r for |r| <= ln 2 / 2. */
+CU_FN float cu_exp_near(float r)
+{
+    float p = 0x1.6a234cp-10f;
+    p = fmaf(p, r, 0x1.123a6ep-7f);
+    p = fmaf(p, r, 0x1.5558f4p-5f);
+    p = fmaf(p, r, 0x1.555490p-3f);
+    p = fmaf(p, r, 0x1.fffffcp-2f);
+    p = fmaf(p, r * r, r);
+    return p + 1.0f;
+}
+
 /* e^x; 0 below -104, inf above 88.73, NaN for NaN. */
 CU_FN float cu_exp(float x)
 {
@@ -74,17 +86,27 @@ CU_FN float cu_exp(float x)
     float n = shifted - magic;
     float r = fmaf(n, -0x1.62e400p-1f, x);
     r = fmaf(n, -0x1.7f7d1cp-20f, r);
-    float p = 0x1.6a234cp-10f;
-    p = fmaf(p, r, 0x1.123a6ep-7f);
-    p = fmaf(p, r, 0x1.5558f4p-5f);
-    p = fmaf(p, r, 0x1.555490p-3f);
-    p = fmaf(p, r, 0x1.fffffcp-2f);
-    p = fmaf(p, r * r, r);
-    p = p + 1.0f;
+    float p = cu_exp_near(r);
     int32_t complete = (int32_t)(cu_bits(shifted) - cu_bits(magic));
     int32_t half = complete >> 1;
     p = p * cu_pow2(half);
     return p * cu_pow2(complete - half);
+}
+
+/* e^x for x <= 0, with the bits of cu_exp in two thirds of the instructions. p
+ * is multiplied by 2^(n + 64), whose exponent the low bits of `shifted` are,
+ * and rounded once, by the last product. x log2 e is never a half of an odd
+ * number, so the offset in `magic` does not change how it is rounded. */
+CU_FN float cu_exp_below(float x)
+{
+    const float magic = 0x1.8p23f + (64.0f + 127.0f);
+    x = -104.0f > x ? -104.0f : x;
+    float shifted = fmaf(x, 0x1.715476p+0f, magic);
+    float n = shifted - magic;
+    float r = fmaf(n, -0x1.62e400p-1f, x);
+    r = fmaf(n, -0x1.7f7d1cp-20f, r);
+    float p = cu_exp_near(r);
+    return p * cu_float(cu_bits(shifted) << 23) * 0x1p-64f;
 }
 
 /* ln x; -inf for 0, NaN for negative numbers. */

@@ -157,7 +157,7 @@ CU_FN logit_row get_logit_row(const lm_head_out *o, uint64_t item)
 /* One block per item. It reads the item's logits twice; with enough items it is
  * bound by memory, or by the chains of sums (lm_head_rows.h) where the logits
  * stay in the cache. */
-__global__ void __launch_bounds__(LM_HEAD_THREADS)
+__global__ void __launch_bounds__(LM_HEAD_THREADS, 2)
     lm_head_rows_kernel(lm_head_out o)
 {
     __shared__ logit_shared shared;

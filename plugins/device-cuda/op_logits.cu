@@ -116,7 +116,7 @@ CU_FN uint64_t find_next(const logit_row *r, uint64_t taken)
 
 /* One block per item. Each thread keeps the best of its own ids that was not
  * taken, so for each result only one thread reads its part of the row again. */
-__global__ void __launch_bounds__(LM_HEAD_THREADS)
+__global__ void __launch_bounds__(LM_HEAD_THREADS, 2)
     pick_logp_kernel(xray_pick_logp op)
 {
     __shared__ logit_shared shared;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests that the functions of kernels (fmath.h) give the CPU's bits on floats
- * of every exponent and sign, infinities and NaN included, and that the sum of
- * a row by sixteen lanes equals that by one thread.
+ * of every exponent and sign, infinities and NaN included, that the sum of a
+ * row by sixteen lanes equals that by one thread, and that bounds of noise
+ * hold.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,12 +16,68 @@ extern "C" {
 #include "plugins/device-cpu/kernels.h"
 }
 
-#include "plugins/device-cuda/fmath.h"
+#include "plugins/device-cuda/noise.h"
 
 namespace
 {
 
 enum { PART = 4096, STEP = 8191 }; /* a prime, so that low bits vary */
+
+__global__ void exp_kernel(float *y, const float *x)
+{
+    uint32_t i = blockIdx.x * 256 + threadIdx.x;
+    y[2 * i] = cu_exp(x[i]);
+    y[2 * i + 1] = cu_exp_below(x[i]);
+}
+
+/* Negative floats in steps, every one where e^x is subnormal, -inf and NaN. */
+void exp_below_zero_equals_exp(void **)
+{
+    static float x[PART];
+    static float y[2 * PART];
+    const uint32_t first = cu_bits(-87.0f);
+    const uint32_t last = cu_bits(-105.0f);
+    for (uint64_t bits = cu_bits(-0.0f); bits < 1ull << 32;) {
+        for (uint32_t i = 0; i < PART; i++) {
+            x[i] = cu_float(static_cast<uint32_t>(bits));
+            bits += bits >= first && bits < last ? 1 : 211;
+        }
+        CU_LAUNCH(exp_kernel, PART / 256, 256, 0, nullptr, y, x);
+        for (uint32_t i = 0; i < PART; i++)
+            if (cu_bits(y[2 * i]) != cu_bits(y[2 * i + 1]) && x[i] <= 0.0f)
+                fail_msg("exp below 0 of %a is %a, not %a", (double)x[i],
+                         (double)y[2 * i + 1], (double)y[2 * i]);
+            else if (x[i] != x[i] && y[2 * i + 1] == y[2 * i + 1])
+                fail_msg("exp below 0 of NaN is %a", (double)y[2 * i + 1]);
+    }
+}
+
+__global__ void noise_kernel(float *y, uint32_t first)
+{
+    uint32_t i = blockIdx.x * 256 + threadIdx.x;
+    y[2 * i] = -noise_below((first + i) << 9);
+    y[2 * i + 1] = noise_bound((first + i) << 9);
+}
+
+/* Every u. Bits that do not enter u change no bound. */
+void noise_is_never_above_its_bound(void **)
+{
+    static float y[2 * PART];
+    float before = 0.0f;
+    for (uint32_t first = 0; first < 1u << 23; first += PART) {
+        CU_LAUNCH(noise_kernel, PART / 256, 256, 0, nullptr, y, first);
+        for (uint32_t i = 0; i < PART; i++) {
+            if (y[2 * i] > y[2 * i + 1])
+                fail_msg("the noise of word %#x is %a, above %a",
+                         (first + i) << 9, (double)y[2 * i],
+                         (double)y[2 * i + 1]);
+            assert_true(y[2 * i + 1] >= before);
+            before = y[2 * i + 1];
+        }
+    }
+    assert_true(before == NOISE_MOST);
+    assert_true(noise_bound(0xffffffffu) == NOISE_MOST);
+}
 
 __global__ void map_kernel(uint32_t which, float *y, const float *x)
 {
@@ -76,6 +133,8 @@ int main()
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_equal_the_cpu),
+        cmocka_unit_test(exp_below_zero_equals_exp),
+        cmocka_unit_test(noise_is_never_above_its_bound),
         cmocka_unit_test(sums_by_lanes_equal_sums_by_one_thread),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
