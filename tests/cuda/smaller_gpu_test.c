@@ -21,7 +21,7 @@ typedef struct results {
     float *o, *lse, *prompt, *decoded, *grad;
 } results;
 
-static float *like(const float *x, size_t n)
+static float *copy_values(const float *x, size_t n)
 {
     float *y = alloc_floats(n);
     memcpy(y, x, n * sizeof(*y));
@@ -42,7 +42,7 @@ static results compute(int capability, const rows *r, const float *d_o,
     size_t outputs = r->tokens * r->q_width;
     results x = { alloc_floats(outputs), alloc_floats(r->tokens * r->f.heads),
                   alloc_floats(outputs), alloc_floats(outputs),
-                  like(r->qkv, r->tokens * r->stride) };
+                  copy_values(r->qkv, r->tokens * r->stride) };
     run_rows(&d, r, x.o, x.lse, gradient ? d_o : NULL,
              gradient ? x.grad : NULL);
     decode(&d, r, 40, x.prompt);
@@ -98,7 +98,7 @@ static void a_gradient_that_does_not_fit_is_refused(void **state)
     dev d = open_attention(CUDA_BFLOAT16);
     run_rows(&d, &r, r.o, r.lse, NULL, NULL);
     int32_t starts[] = { 0, r.f.lengths[0], r.f.lengths[0] + r.f.lengths[1] };
-    float *grad = like(r.qkv, r.tokens * r.stride);
+    float *grad = copy_values(r.qkv, r.tokens * r.stride);
     xray_attention op = make_attention(&r, r.o, r.lse);
     op.row_start = starts;
     op.q = r.qkv;
