@@ -81,6 +81,8 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
 xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
                          const char *where, const product_gemm *g);
 
+#define PRODUCT_BULK_FEWEST 64u /* tokens that product_bulk takes */
+
 /* Whether product_bulk can compute anything on the device. */
 int product_bulk_runs(const cuda_device *d);
 
@@ -100,8 +102,7 @@ xray_status product_cut(cuda_device *d, cudaStream_t stream, const char *where,
 static inline uint64_t product_cut_bytes(uint64_t rows, uint64_t row)
 {
     uint64_t most = (uint64_t)256 << 20;
-    uint64_t all = (rows + 127) / 128 * 128 * row;
-    return all < most ? all : most;
+    return rows * row < most ? rows * row : most;
 }
 
 /* The product without its epilogue, into scratch, then a kernel for that: what

@@ -17,9 +17,8 @@
 #include "plugins/device-cuda/product_bulk.h"
 #include "plugins/device-cuda/product_bulk_put.h"
 
-#define BM 128     /* rows of a tile */
-#define STEP 16    /* terms per step */
-#define FEWEST 64u /* tokens, with which it may be faster */
+#define BM 128  /* rows of a tile */
+#define STEP 16 /* terms per step */
 
 static uint32_t count_tiles(const product_gemm *g, uint32_t bn)
 {
@@ -47,15 +46,17 @@ extern "C" uint64_t product_bulk_time(const cuda_device *d,
                                       const product_gemm *g)
 {
     uint32_t width;
-    return g->m < FEWEST ? UINT64_MAX : find_width(d, g, &width);
+    return g->m < PRODUCT_BULK_FEWEST ? UINT64_MAX : find_width(d, g, &width);
 }
 
 #ifdef XR_CUDA_EMULATED
 
+/* So that product_cut is called; what it needs is computed by product_tensor.
+ */
 extern "C" int product_bulk_runs(const cuda_device *d)
 {
     (void)d;
-    return 0;
+    return 1;
 }
 
 extern "C" xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
@@ -490,7 +491,7 @@ static uint8_t find_wide(const product_gemm *g)
 extern "C" xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
                                     const char *where, const product_gemm *g)
 {
-    if (g->m < FEWEST || g->n == 0 || g->k == 0 || g->segments ||
+    if (g->m < PRODUCT_BULK_FEWEST || g->n == 0 || g->k == 0 || g->segments ||
         (g->gates && g->form != PRODUCT_NT) || !product_bulk_runs(d))
         return XRAY_E_UNSUPPORTED;
     uint32_t bn;

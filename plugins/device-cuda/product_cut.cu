@@ -185,10 +185,10 @@ extern "C" xray_status product_cut(cuda_device *d, cudaStream_t stream,
         return XRAY_E_UNSUPPORTED;
     uint64_t most = d->frozen ? d->scratch[CUDA_SCRATCH_STAGE].bytes
                               : product_cut_bytes(g->m, row);
-    uint64_t rows = most / row / CUT_ROWS * CUT_ROWS;
+    uint64_t rows = most / row;
+    rows = rows < g->m ? rows / CUT_ROWS * CUT_ROWS : g->m;
     if (rows == 0)
         return XRAY_E_UNSUPPORTED;
-    rows = rows < g->m ? rows : g->m;
     void *sums = NULL;
     xray_status status = cuda_scratch(d, CUDA_SCRATCH_STAGE, rows * row, &sums);
     for (uint64_t at = 0; at < g->m && status == XRAY_OK; at += rows)

@@ -115,10 +115,12 @@ static uint64_t count_reduce_bytes(const xray_device_work *work, int blas)
 static uint64_t count_stage_bytes(const xray_device_work *work, int blas,
                                   int cuts)
 {
-    uint64_t sums = (uint64_t)XRAY_SEGMENTS * work->hidden * sizeof(float);
+    uint64_t sums = (uint64_t)work->segments * work->hidden * sizeof(float);
     const uint64_t sizes[] = {
         blas ? work->tokens * work->width * sizeof(float) : 0,
-        cuts ? product_cut_bytes(work->tokens, sums) : 0,
+        cuts && work->segments > 1 && work->tokens >= PRODUCT_BULK_FEWEST
+            ? product_cut_bytes(work->tokens, sums)
+            : 0,
     };
     return larger_of(sizes, 2);
 }
