@@ -91,12 +91,15 @@ template <int WARPS, int FORM> struct attend_decodes {
 };
 
 /* Blocks that a multiprocessor is to hold. Over a cache they wait for device
- * memory, so the registers are to fit as many as the shared memory does. */
+ * memory, so the registers are to fit as many as the shared memory does. At
+ * head dimension 64 a second block of packed rows, for which the compiler keeps
+ * up to 40 bytes of a thread in memory, doubles the warps. */
 template <int DIM, int FORM> struct attend_fit {
-    static const int of = FORM != ATTEND_CACHE || DIM > 128 ? 1
-                          : DIM > 80                        ? 2
-                          : DIM > 64                        ? 3
-                                                            : 4;
+    static const int of = FORM != ATTEND_CACHE ? (DIM > 64 ? 1 : 2)
+                          : DIM > 128          ? 1
+                          : DIM > 80           ? 2
+                          : DIM > 64           ? 3
+                                               : 4;
 };
 
 template <int DIM, int WARPS, int STAGES, int FORM>
