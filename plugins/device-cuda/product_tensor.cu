@@ -8,174 +8,8 @@
  * many, and those whose groups of warps sum segments at the same time.
  */
 #include "plugins/device-cuda/cu.h"
-#include "plugins/device-cuda/product_epilogue.h"
+#include "plugins/device-cuda/product_tile.h"
 #include "plugins/device-cuda/segments.h"
-
-#define STEP 16 /* terms per step */
-#define CHUNK 8 /* bf16 values per copy */
-
-/* The index of chunk `chunk` of row `row` in a tile whose rows hold ROW chunks.
- * It is swizzled, so that eight rows of one column of chunks fall into
- * different banks. */
-template <int ROW> CU_FN uint32_t swizzle(uint32_t row, uint32_t chunk)
-{
-    enum { MASK = ROW < 8 ? ROW - 1 : 7 };
-    return (row * ROW + (chunk ^ (row & MASK))) * CHUNK;
-}
-
-/* An operand of a tile: LINES rows of ROW chunks, from memory rows `first_line`
- * on and elements `first` on. The summed index runs along one of the two
- * directions. */
-typedef struct tensor_operand {
-    const uint16_t *data;
-    uint64_t row;
-    uint32_t lines; /* memory rows that exist */
-    /* Elements that exist per line; zeros up to a multiple of 8. */
-    uint32_t width;
-    uint32_t gates; /* as product_line has it */
-    uint32_t odd;   /* 1: lines are read from any element on */
-} tensor_operand;
-
-/* Copies a chunk that is not aligned and of which only `left` elements exist.
- */
-CU_FN void copy_odd(uint16_t *to, const uint16_t *from, uint32_t left)
-{
-    uint32_t h[CHUNK];
-#pragma unroll
-    for (uint32_t j = 0; j < CHUNK; j++)
-        h[j] = j < left ? from[j] : 0;
-    *(uint4 *)(void *)to = make_uint4(h[0] | h[1] << 16, h[2] | h[3] << 16,
-                                      h[4] | h[5] << 16, h[6] | h[7] << 16);
-}
-
-template <int Cut, int LINES, int ROW, int THREADS>
-CU_FN void load_operand(uint16_t *tile, const tensor_operand *o, uint32_t line0,
-                        uint32_t at0, uint32_t thread)
-{
-    enum { PARTS = LINES * ROW / THREADS, DOWN = THREADS / ROW };
-    static_assert(PARTS * THREADS == LINES * ROW, "parts must divide the tile");
-    static_assert(DOWN * ROW == THREADS, "lines must divide the threads");
-    static_assert(DOWN % 2 == 0, "a thread must load either gates or none");
-    uint32_t chunk = thread % ROW;
-    uint32_t line = thread / ROW;
-    uint32_t at = at0 + chunk * CHUNK;
-    const uint16_t *from =
-        o->data + product_line(o->gates, line0 + line) * o->row + at;
-    uint64_t step = (o->gates ? DOWN / 2 : DOWN) * o->row;
-    int in = at < o->width;
-    if (Cut && o->odd) {
-#pragma unroll 1
-        for (int i = 0; i < PARTS; i++) {
-            int there = in && line0 + line < o->lines;
-            copy_odd(tile + swizzle<ROW>(line, chunk), from,
-                     there ? o->width - at : 0);
-            line += DOWN;
-            from += step;
-        }
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        int there = in && line0 + line < o->lines;
-        cu_async16(tile + swizzle<ROW>(line, chunk), there ? from : o->data,
-                   there ? 16 : 0);
-        line += DOWN;
-        from += step;
-    }
-}
-
-/* Loads both operands of a step. */
-template <int FORM, int Cut, int BM, int BN, int BK, int THREADS>
-CU_FN void load_step(uint16_t *to, tensor_operand *a, tensor_operand *b,
-                     uint32_t m0, uint32_t n0, const product_step *step,
-                     uint32_t thread)
-{
-    enum { A_TURNED = FORM == PRODUCT_TN, B_TURNED = FORM != PRODUCT_NT };
-    if (Cut) {
-        *(A_TURNED ? &a->lines : &a->width) = step->end;
-        *(B_TURNED ? &b->lines : &b->width) = step->end;
-    }
-    load_operand<Cut, A_TURNED ? BK : BM, (A_TURNED ? BM : BK) / CHUNK,
-                 THREADS>(to, a, A_TURNED ? step->at : m0,
-                          A_TURNED ? m0 : step->at, thread);
-    load_operand<Cut, B_TURNED ? BK : BN, (B_TURNED ? BN : BK) / CHUNK,
-                 THREADS>(to + BM * BK, b, B_TURNED ? step->at : n0,
-                          B_TURNED ? n0 : step->at, thread);
-}
-
-/* Loads the a fragment of rows [m0, m0 + 16), step k0. A tile whose rows run
- * along the summed index is read transposed. */
-template <int TURNED, int ROW>
-CU_FN void fragment_a(uint32_t a[4], const uint16_t *tile, uint32_t m0,
-                      uint32_t k0, uint32_t lane)
-{
-    if (TURNED)
-        cu_ldmatrix4_t(a, tile + swizzle<ROW>(k0 + (lane >> 4) * 8 + (lane & 7),
-                                              m0 / CHUNK + (lane >> 3 & 1)));
-    else
-        cu_ldmatrix4(
-            a, tile + swizzle<ROW>(m0 + (lane & 15), k0 / CHUNK + (lane >> 4)));
-}
-
-/* Loads the b fragments of columns [n0, n0 + 16), step k0. */
-template <int TURNED, int ROW>
-CU_FN void fragment_b(uint32_t b[4], const uint16_t *tile, uint32_t n0,
-                      uint32_t k0, uint32_t lane)
-{
-    if (TURNED)
-        cu_ldmatrix4_t(
-            b, tile + swizzle<ROW>(k0 + (lane >> 3 & 1) * 8 + (lane & 7),
-                                   n0 / CHUNK + (lane >> 4)));
-    else
-        cu_ldmatrix4(b, tile + swizzle<ROW>(n0 + (lane >> 4) * 8 + (lane & 7),
-                                            k0 / CHUNK + (lane >> 3 & 1)));
-}
-
-/* Loads the b fragments of columns [n0, n0 + 8), steps k0 and k0 + 16. */
-template <int ROW>
-CU_FN void fragment_b2(uint32_t b[4], const uint16_t *tile, uint32_t n0,
-                       uint32_t k0, uint32_t lane)
-{
-    cu_ldmatrix4(
-        b, tile + swizzle<ROW>(n0 + (lane & 7), k0 / CHUNK + (lane >> 3)));
-}
-
-/* Does one step of a warp's WM x WN outputs. */
-template <int A_TURNED, int B_TURNED, int A_ROW, int B_ROW, int WM, int WN>
-CU_FN void tensor_step(float (*c)[WN / 8][4], const uint16_t *at,
-                       const uint16_t *bt, uint32_t wm, uint32_t wn,
-                       uint32_t k0, uint32_t lane)
-{
-    uint32_t a[WM / 16][4];
-    uint32_t b[WN / 16][4];
-#pragma unroll
-    for (int i = 0; i < WM / 16; i++)
-        fragment_a<A_TURNED, A_ROW>(a[i], at, wm + (uint32_t)i * 16, k0, lane);
-#pragma unroll
-    for (int j = 0; j < WN / 16; j++)
-        fragment_b<B_TURNED, B_ROW>(b[j], bt, wn + (uint32_t)j * 16, k0, lane);
-#pragma unroll
-    for (int i = 0; i < WM / 16; i++)
-#pragma unroll
-        for (int j = 0; j < WN / 8; j++)
-            cu_mma_bf16(c[i][j], a[i], b[j / 2] + j % 2 * 2);
-}
-
-/* Does two steps of a warp's 16 x 8 outputs, or one. */
-template <int A_ROW, int B_ROW>
-CU_FN void tensor_steps_low(float c[4], const uint16_t *at, const uint16_t *bt,
-                            uint32_t wn, uint32_t k0, uint32_t lane, int two)
-{
-    uint32_t a[4];
-    uint32_t b[4];
-    fragment_b2<B_ROW>(b, bt, wn, k0, lane);
-    fragment_a<0, A_ROW>(a, at, 0, k0, lane);
-    cu_mma_bf16(c, a, b);
-    if (!two)
-        return;
-    fragment_a<0, A_ROW>(a, at, 0, k0 + STEP, lane);
-    cu_mma_bf16(c, a, b + 2);
-}
 
 /* Maps a block to its tile, in groups of eight rows, so that blocks that run at
  * the same time share their operands in the L2 cache. */
@@ -196,45 +30,6 @@ CU_FN void put2(const product_gemm *g, uint64_t at, const float v[2])
         *(uint32_t *)(void *)((uint16_t *)g->c + at) = cu_pack_bf16(v[0], v[1]);
     else
         *(float2 *)(void *)((float *)g->c + at) = make_float2(v[0], v[1]);
-}
-
-/* Does the steps of a stage, of whose terms `left` are of the piece. Steps
- * beyond the last term are skipped, not summed as zeros, because their number
- * depends on the tile. */
-template <int A_TURNED, int B_TURNED, int BM, int BN, int WM, int WN, int BK>
-CU_FN void sum_stage(float (*c)[WN / 8][4], const uint16_t *at, uint32_t wm,
-                     uint32_t wn, uint32_t lane, uint32_t left)
-{
-    enum {
-        A_ROW = (A_TURNED ? BM : BK) / CHUNK,
-        B_ROW = (B_TURNED ? BN : BK) / CHUNK,
-        STEPS = BK / STEP
-    };
-    const uint16_t *bt = at + BM * BK;
-    uint32_t steps = left < BK ? (left + STEP - 1) / STEP : BK / STEP;
-    if constexpr (WN == 8) {
-        if (steps == STEPS) {
-#pragma unroll
-            for (uint32_t s = 0; s < STEPS; s += 2)
-                tensor_steps_low<A_ROW, B_ROW>(c[0][0], at, bt, wn, s * STEP,
-                                               lane, 1);
-            return;
-        }
-#pragma unroll 1
-        for (uint32_t s = 0; s < steps; s += 2)
-            tensor_steps_low<A_ROW, B_ROW>(c[0][0], at, bt, wn, s * STEP, lane,
-                                           s + 1 < steps);
-    } else if (steps == STEPS) {
-#pragma unroll
-        for (uint32_t s = 0; s < STEPS; s++)
-            tensor_step<A_TURNED, B_TURNED, A_ROW, B_ROW, WM, WN>(
-                c, at, bt, wm, wn, s * STEP, lane);
-    } else {
-#pragma unroll 1
-        for (uint32_t s = 0; s < steps; s++)
-            tensor_step<A_TURNED, B_TURNED, A_ROW, B_ROW, WM, WN>(
-                c, at, bt, wm, wn, s * STEP, lane);
-    }
 }
 
 /* Stores a warp's outputs, of which rows from m on do not exist. What their
@@ -277,41 +72,44 @@ CU_FN void put_outputs(const product_gemm *g, float (*c)[WN / 8][4],
         }
 }
 
+/* The threads of a group of which WARPS sum. Where that is one of several
+ * groups' only warp, others load, so that it waits for little but its mma. */
+template <int WARPS, int GROUPS> struct group_size {
+    enum { THREADS = (WARPS == 1 && GROUPS > 1 ? 1 + 4 / GROUPS : WARPS) * 32 };
+};
+
 /* Waits for the other warps of a group. */
 template <int GROUPS, int THREADS> CU_FN void sync_group(uint32_t group)
 {
     if constexpr (GROUPS == 1)
         __syncthreads();
-    else if constexpr (THREADS == 32)
-        __syncwarp();
     else
         cu_meet<THREADS>(1 + group);
 }
 
-/* Joins the N sums that a thread of each group has, by the upper levels of the
- * tree of segments: those of the first group become the sums of all. A group's
- * sums lie where its stages were, `bytes` apart. Returns whether the calling
- * thread has them. */
-template <int GROUPS, int THREADS, int N>
-CU_FN int join_groups(float c[N], unsigned char *shared, uint32_t bytes,
-                      uint32_t group, uint32_t thread)
+/* Joins the N sums that thread `thread` of each group has, by the upper levels
+ * of the tree of segments: those of the first group become the sums of all. A
+ * group's sums, COUNT of each index, lie where its STAGE_FLOATS of stages were,
+ * which all of its warps have read. */
+template <int GROUPS, int COUNT, int N, int STAGE_FLOATS>
+CU_FN void join_groups(float c[N], float *stages, uint32_t group,
+                       uint32_t thread)
 {
-    sync_group<GROUPS, THREADS>(group); /* the stages have been read */
-    float *mine = (float *)(void *)(shared + group * bytes) + thread;
-    if (group > 0)
+    float *at = stages + group * STAGE_FLOATS + thread;
+    if (group > 0 && thread < COUNT)
 #pragma unroll
         for (uint32_t i = 0; i < N; i++)
-            mine[i * THREADS] = c[i];
+            at[i * COUNT] = c[i];
     __syncthreads();
-    if (group > 0)
-        return 0;
+    if (group > 0 || thread >= COUNT)
+        return;
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) {
         float s[GROUPS];
         s[0] = c[i];
 #pragma unroll
         for (uint32_t q = 1; q < GROUPS; q++)
-            s[q] = mine[q * bytes / sizeof(float) + i * THREADS];
+            s[q] = at[q * STAGE_FLOATS + i * COUNT];
 #pragma unroll
         for (uint32_t by = 1; by < GROUPS; by *= 2)
 #pragma unroll
@@ -319,7 +117,20 @@ CU_FN int join_groups(float c[N], unsigned char *shared, uint32_t bytes,
                 s[q] = s[q] + s[q + by];
         c[i] = s[0];
     }
-    return 1;
+}
+
+/* The extents of a launch as far as tokens are live. */
+template <int FORM>
+CU_FN void live_extents(const product_gemm *g, uint32_t *m, uint32_t *depth)
+{
+    *m = g->m;
+    *depth = g->k;
+    if (!g->live)
+        return;
+    int64_t live = (int64_t)*g->live - (int64_t)g->live_from;
+    uint32_t most = live < 0 ? 0 : (uint32_t)live;
+    uint32_t *tokens = FORM == PRODUCT_TN ? depth : m;
+    *tokens = *tokens < most ? *tokens : most;
 }
 
 /* A block computes BM x BN outputs, a warp WM x WN of them; STAGES buffers in
@@ -331,20 +142,23 @@ CU_FN int join_groups(float c[N], unsigned char *shared, uint32_t bytes,
  * high, are bound by memory: each block streams its rows of the matrix once
  * through the buffers.
  *
- * An mma waits for the one before it in its chain, so an output's sum over one
- * segment after the other takes about 40 cycles per step and warp, whatever the
- * rate of the memory. Where there are segments, GROUPS groups of warps, each
- * with its own stages, sum `share` of them each for the same outputs. To stream
- * 4.3 TB/s at a latency of 0.7 us, 132 multiprocessors need 23 KiB of the
- * matrix in flight each: the stages of all groups but the ones that are being
- * read have at least 20 in a block, and the blocks that fit twice that. */
+ * Each mma of a chain waits for the one before it, so one warp that sums all
+ * segments is slower than the memory. Where there are segments, GROUPS groups
+ * of warps sum `share` of them each, for the same outputs, with stages of their
+ * own. To copy 4.3 TB/s at a latency of 0.7 us, each of 132 multiprocessors has
+ * to have 23 KiB of the matrix in flight: those of (STAGES - 1) x GROUPS stages
+ * are 20 to 64 KiB in a block (docs/cuda.md has the table). */
 template <int FORM, int Cut, int BM, int BN, int WM, int WN, int BK, int STAGES,
           int GROUPS, int FIT>
-__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32 * GROUPS, FIT)
+__global__ void
+__launch_bounds__(GROUPS *group_size<BM / WM *(BN / WN), GROUPS>::THREADS, FIT)
     tensor_tile(product_gemm g)
 {
     enum {
-        THREADS = BM / WM * (BN / WN) * 32, /* of a group */
+        WARPS = BM / WM * (BN / WN), /* of a group, that sum */
+        THREADS = group_size<WARPS, GROUPS>::THREADS,
+        APART = THREADS > WARPS * 32, /* other warps load */
+        LOADERS = APART ? THREADS - WARPS * 32 : THREADS,
         A_TURNED = FORM == PRODUCT_TN,
         B_TURNED = FORM != PRODUCT_NT,
         STAGE = (BM + BN) * BK,
@@ -354,22 +168,14 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32 * GROUPS, FIT)
                                : 1
     };
     static_assert(GROUPS == 1 || Cut, "groups share segments");
-    static_assert(GROUPS == 1 || 2 * STAGES * STAGE >= 4 * SUMS * THREADS,
-                  "the sums of a group must fit its stages");
+    static_assert(STAGES * STAGE >= 2 * BM * BN, "stages must hold the sums");
     CU_DYNAMIC(uint16_t, all);
 
-    uint32_t m = g.m;
-    uint32_t depth = g.k;
-    if (g.live) {
-        int64_t live = (int64_t)*g.live - (int64_t)g.live_from;
-        uint32_t most = live < 0 ? 0 : (uint32_t)live;
-        if (FORM == PRODUCT_TN)
-            depth = depth < most ? depth : most;
-        else
-            m = m < most ? m : most;
-    }
+    uint32_t m;
+    uint32_t depth;
     uint32_t m0;
     uint32_t n0;
+    live_extents<FORM>(&g, &m, &depth);
     tile_at((g.m + BM - 1) / BM, (g.n + BN - 1) / BN, &m0, &n0);
     m0 *= BM;
     n0 *= BN;
@@ -397,21 +203,24 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32 * GROUPS, FIT)
         thread = threadIdx.x % THREADS;
         first = group * g.share;
         uint32_t stop = first + g.share;
-        step =
-            product_first_of(&g, first, stop < g.segments ? stop : g.segments);
+        stop = stop < g.segments ? stop : g.segments;
+        step = product_first_of(&g, first, stop);
     }
     uint16_t *shared = all + group * (STAGES * STAGE);
     uint32_t lane = thread % 32;
     uint32_t warp = thread / 32;
     uint32_t wm = warp / (BN / WN) * WM;
     uint32_t wn = warp % (BN / WN) * WN;
+    int sums = !APART || warp < WARPS;
+    int loads = !APART || warp >= WARPS;
+    uint32_t loader = APART ? thread - WARPS * 32 : thread;
 
     product_step ahead = step;
 #pragma unroll(Cut ? 1 : STAGES - 1)
     for (int s = 0; s < STAGES - 1; s++) {
-        if (ahead.at < ahead.end) {
-            load_step<FORM, Cut, BM, BN, BK, THREADS>(
-                shared + s * STAGE, &ao, &bo, m0, n0, &ahead, thread);
+        if (loads && ahead.at < ahead.end) {
+            load_step<FORM, Cut, BM, BN, BK, LOADERS>(
+                shared + s * STAGE, &ao, &bo, m0, n0, &ahead, loader);
             product_advance<Cut>(&g, &ahead, BK);
         }
         cu_async_commit();
@@ -423,15 +232,16 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32 * GROUPS, FIT)
     while (step.at < step.end) {
         cu_async_wait<STAGES - 2>();
         sync_group<GROUPS, THREADS>(group);
-        if (ahead.at < ahead.end) {
+        if (loads && ahead.at < ahead.end) {
             uint32_t into = stage == 0 ? STAGES - 1 : stage - 1;
-            load_step<FORM, Cut, BM, BN, BK, THREADS>(
-                shared + into * STAGE, &ao, &bo, m0, n0, &ahead, thread);
+            load_step<FORM, Cut, BM, BN, BK, LOADERS>(
+                shared + into * STAGE, &ao, &bo, m0, n0, &ahead, loader);
             product_advance<Cut>(&g, &ahead, BK);
         }
         cu_async_commit();
-        sum_stage<A_TURNED, B_TURNED, BM, BN, WM, WN, BK>(
-            c, shared + stage * STAGE, wm, wn, lane, step.end - step.at);
+        if (sums)
+            sum_stage<A_TURNED, B_TURNED, BM, BN, WM, WN, BK>(
+                c, shared + stage * STAGE, wm, wn, lane, step.end - step.at);
         uint32_t ended = product_advance<Cut>(&g, &step, BK);
         if (Cut && ended)
             end_segment<SUMS>(open, &c[0][0][0], ended - first,
@@ -439,11 +249,13 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32 * GROUPS, FIT)
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
 
-    if constexpr (GROUPS > 1)
-        if (!join_groups<GROUPS, THREADS, SUMS>(
-                &c[0][0][0], (unsigned char *)all,
-                STAGES * STAGE * sizeof(uint16_t), group, thread))
+    if constexpr (GROUPS > 1) {
+        sync_group<GROUPS, THREADS>(group);
+        join_groups<GROUPS, WARPS * 32, SUMS, STAGES * STAGE / 2>(
+            &c[0][0][0], (float *)(void *)all, group, thread);
+        if (group > 0 || !sums)
             return;
+    }
     put_outputs<WM, WN>(&g, c, m0 + wm, n0 + wn, m, lane);
 }
 
@@ -471,7 +283,7 @@ static tensor_form form_of(uint32_t alone, uint32_t each)
         BM,
         BN,
         GROUPS,
-        BM / WM * (BN / WN) * 32 * GROUPS,
+        GROUPS * group_size<BM / WM *(BN / WN), GROUPS>::THREADS,
         (BM + BN) * BK * STAGES * GROUPS * (uint32_t)sizeof(uint16_t),
         FIT,
         alone,
@@ -509,25 +321,25 @@ static tensor_form small_of(int tile)
     }
 }
 
-/* Those of several groups of warps. All but the one of 64 x 64 take the place
- * of a tile for few tokens of one group, which they are never slower than. */
+/* Those of several groups of warps, which take the place of the ones for few
+ * tokens. */
 static tensor_form split_of(int tile)
 {
     switch (tile) {
     case 6:
-        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 6, 2, 3>(20, 6);
+        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 4, 4, 2>(8, 6);
     case 7:
-        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 4, 4, 2>(10, 6);
+        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 6, 2, 3>(15, 6);
     case 8:
-        return form_of<PRODUCT_NT, 1, 16, 32, 16, 8, 128, 4, 2, 2>(23, 16);
-    case 9:
         return form_of<PRODUCT_NT, 1, 16, 32, 16, 8, 128, 3, 4, 1>(16, 16);
+    case 9:
+        return form_of<PRODUCT_NT, 1, 16, 32, 16, 8, 128, 4, 2, 2>(23, 16);
     case 10:
-        return form_of<PRODUCT_NT, 1, 32, 32, 16, 16, 128, 3, 2, 2>(25, 20);
-    case 11:
         return form_of<PRODUCT_NT, 1, 32, 32, 16, 16, 64, 4, 4, 1>(20, 20);
+    case 11:
+        return form_of<PRODUCT_NT, 1, 32, 32, 16, 16, 128, 3, 2, 2>(25, 20);
     case 12:
-        return form_of<PRODUCT_NT, 1, 64, 64, 64, 32, 64, 3, 2, 2>(54, 54);
+        return form_of<PRODUCT_NT, 1, 64, 64, 64, 32, 64, 3, 2, 2>(54, 62);
     default:
         return large_of<PRODUCT_NT, 1>(tile);
     }
@@ -565,9 +377,16 @@ static uint32_t count_tiles(uint32_t n, uint32_t by)
     return (n + by - 1) / by;
 }
 
-/* Lines of a step, of 32 bytes each, that the L2 cache gives all
- * multiprocessors in one of the cycles below: it gives about 5.6 TB/s. */
-#define CACHE_LINES 200
+/* The cycles per step that the L2 cache takes for the rows of both operands, 32
+ * bytes each, that all blocks read: an estimate that takes it to give 7 TB/s.
+ * Sums without segments were measured with tiles that are chosen without it. */
+static uint64_t cached_time(const product_gemm *g, const tensor_form *f)
+{
+    return g->segments ? ((uint64_t)count_tiles(g->n, f->bn) * g->m +
+                          (uint64_t)count_tiles(g->m, f->bm) * g->n) /
+                             256
+                       : 0;
+}
 
 /* The tile whose blocks, spread over the multiprocessors, should finish first,
  * and its cycles per step. It affects time, never bits. */
@@ -581,10 +400,9 @@ static int choose_tensor_tile(const cuda_device *d, const product_gemm *g,
         tensor_form f = tensor_form_of(g, i);
         if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
             continue;
-        uint64_t m_tiles = count_tiles(g->m, f.bm);
-        uint64_t n_tiles = count_tiles(g->n, f.bn);
-        uint64_t blocks = m_tiles * n_tiles;
-        uint64_t cached = (n_tiles * g->m + m_tiles * g->n) / CACHE_LINES;
+        uint64_t blocks =
+            (uint64_t)count_tiles(g->m, f.bm) * count_tiles(g->n, f.bn);
+        uint64_t cached = cached_time(g, &f);
         uint64_t each = (blocks + sms - 1) / sms;
         uint64_t rounds = (each + f.fit - 1) / f.fit;
         uint64_t time =

@@ -51,7 +51,7 @@ static inline void *create_cpu(void)
  * those of two or four groups of warps, of which each needs a segment. */
 static inline int has_tile(uint32_t form, uint32_t segments, int tile)
 {
-    int four = tile == 7 || tile == 9 || tile == 11;
+    int four = tile == 6 || tile == 8 || tile == 10;
     if (tile < 0 || (tile >= 3 && tile < 6))
         return 1;
     if (form != PRODUCT_NT || tile < 3)
