@@ -70,7 +70,7 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
 
 /* bfloat16: tensor cores, sixteen terms per step. XRAY_E_UNSUPPORTED if the
  * tile has no kernel for the form. */
-#define PRODUCT_TENSOR_TILES 13
+#define PRODUCT_TENSOR_TILES 14
 xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g, int tile);
 

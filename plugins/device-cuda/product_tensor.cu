@@ -322,24 +322,28 @@ static tensor_form small_of(int tile)
 }
 
 /* Those of several groups of warps, which take the place of the ones for few
- * tokens. */
+ * tokens. Their cycles are estimates: what a step's copies and fragments take
+ * of 128 bytes of shared memory per cycle, at the rate that tile 3 reaches of
+ * it; a lone warp's chain takes longer. */
 static tensor_form split_of(int tile)
 {
     switch (tile) {
     case 6:
-        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 4, 4, 2>(8, 6);
+        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 4, 4, 2>(8, 8);
     case 7:
-        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 6, 2, 3>(15, 6);
+        return form_of<PRODUCT_NT, 1, 16, 8, 16, 8, 128, 6, 2, 3>(15, 8);
     case 8:
-        return form_of<PRODUCT_NT, 1, 16, 32, 16, 8, 128, 3, 4, 1>(16, 16);
+        return form_of<PRODUCT_NT, 1, 16, 32, 16, 8, 128, 3, 4, 1>(24, 24);
     case 9:
-        return form_of<PRODUCT_NT, 1, 16, 32, 16, 8, 128, 4, 2, 2>(23, 16);
+        return form_of<PRODUCT_NT, 1, 16, 32, 16, 8, 128, 4, 2, 2>(24, 24);
     case 10:
-        return form_of<PRODUCT_NT, 1, 32, 32, 16, 16, 64, 4, 4, 1>(20, 20);
+        return form_of<PRODUCT_NT, 1, 32, 32, 16, 16, 64, 4, 4, 1>(32, 32);
     case 11:
-        return form_of<PRODUCT_NT, 1, 32, 32, 16, 16, 128, 3, 2, 2>(25, 20);
+        return form_of<PRODUCT_NT, 1, 32, 32, 16, 16, 128, 3, 2, 2>(32, 32);
     case 12:
-        return form_of<PRODUCT_NT, 1, 64, 64, 64, 32, 64, 3, 2, 2>(54, 62);
+        return form_of<PRODUCT_NT, 1, 64, 32, 32, 32, 64, 4, 2, 2>(38, 38);
+    case 13:
+        return form_of<PRODUCT_NT, 1, 64, 64, 64, 32, 64, 3, 2, 2>(54, 54);
     default:
         return large_of<PRODUCT_NT, 1>(tile);
     }
