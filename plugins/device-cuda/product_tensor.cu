@@ -321,11 +321,11 @@ static tensor_form small_of(int tile)
     }
 }
 
-/* Those of several groups of warps, which take the place of the ones for few
+/* The tiles of several groups of warps, which take the place of the ones for few
  * tokens. Their cycles are estimates: what a step's copies and fragments take
  * of 128 bytes of shared memory per cycle, at the rate that tile 3 reaches of
  * it; a lone warp's chain takes longer. */
-static tensor_form split_of(int tile)
+static tensor_form grouped_of(int tile)
 {
     switch (tile) {
     case 6:
@@ -363,7 +363,7 @@ static tensor_form tensor_form_of(const product_gemm *g, int tile)
 {
     tensor_form f = {};
     if (g->form == PRODUCT_NT)
-        f = g->segments ? split_of(tile) : small_of(tile);
+        f = g->segments ? grouped_of(tile) : small_of(tile);
     else if (g->form == PRODUCT_NN)
         f = g->segments ? large_of<PRODUCT_NN, 1>(tile)
                         : large_of<PRODUCT_NN, 0>(tile);
