@@ -163,6 +163,7 @@ __launch_bounds__(GROUPS *group_size<BM / WM *(BN / WN), GROUPS>::THREADS, FIT)
         B_TURNED = FORM != PRODUCT_NT,
         STAGE = (BM + BN) * BK,
         SUMS = WM * WN / 32,
+        /* In which sums of a group's segments wait */
         LEVELS = GROUPS == 1   ? SEGMENT_LEVELS
                  : GROUPS == 2 ? 2
                                : 1
@@ -321,10 +322,10 @@ static tensor_form small_of(int tile)
     }
 }
 
-/* The tiles of several groups of warps, which take the place of the ones for few
- * tokens. Their cycles are estimates: what a step's copies and fragments take
- * of 128 bytes of shared memory per cycle, at the rate that tile 3 reaches of
- * it; a lone warp's chain takes longer. */
+/* The tiles of several groups of warps, which take the place of the ones for
+ * few tokens. Their cycles are estimates: what a step's copies and fragments
+ * take of 128 bytes of shared memory per cycle, at the rate that tile 3 reaches
+ * of it; a lone warp's chain takes longer. */
 static tensor_form grouped_of(int tile)
 {
     switch (tile) {
