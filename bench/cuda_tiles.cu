@@ -4,8 +4,9 @@
  * each other on this GPU: the best tile of those of warps, those of groups of
  * warps with the bulk copy engine, and the kernel that device-cuda chooses.
  * Prints TFLOP/s of the fastest of 20 calls, with other data in the L2 cache
- * before each. Products whose sums have segments follow: the best tile, one
- * product for each segment, and what device-cuda chooses.
+ * before each. Of products whose sums have segments, one product for each
+ * segment is in the place of bulk copies, and the microseconds of each tile
+ * follow.
  *
  *     bench-cuda-tiles [TOKENS]
  */
@@ -18,15 +19,16 @@
 typedef struct shape {
     const char *name;
     uint32_t rows, cols;
+    uint32_t segments; /* of x W^T in runs; 0: none */
 } shape;
 
 static const shape shapes[] = {
-    { "0.5b qkv", 1152, 896 },       { "0.5b o", 896, 896 },
-    { "0.5b gate_up", 9728, 896 },   { "0.5b down", 896, 4864 },
-    { "1.5b gate_up", 17920, 1536 }, { "1.5b down", 1536, 8960 },
-    { "7b qkv", 4608, 3584 },        { "7b o", 3584, 3584 },
-    { "7b gate_up", 37888, 3584 },   { "7b down", 3584, 18944 },
-    { "square", 8192, 8192 },
+    { "0.5b qkv", 1152, 896, 0 },       { "0.5b o", 896, 896, 2 },
+    { "0.5b gate_up", 9728, 896, 0 },   { "0.5b down", 896, 4864, 2 },
+    { "1.5b gate_up", 17920, 1536, 0 }, { "1.5b down", 1536, 8960, 2 },
+    { "7b qkv", 4608, 3584, 0 },        { "7b o", 3584, 3584, 4 },
+    { "7b gate_up", 37888, 3584, 0 },   { "7b down", 3584, 18944, 4 },
+    { "square", 8192, 8192, 0 },
 };
 
 /* Random bf16 values around 0, two in each float. */
@@ -82,10 +84,52 @@ static void keep_least(bench *b, double *seconds, Call call)
     *seconds = s < *seconds ? s : *seconds;
 }
 
+/* Whether product_tensor has a tile for the product: those for few tokens are
+ * for NT, and in groups of warps for sums with segments; some have four. */
+static int has_tile(const product_gemm *g, int tile)
+{
+    if (tile >= 3 && tile < 6)
+        return 1;
+    if (g->form != PRODUCT_NT || (tile < 3) != (g->segments == 0))
+        return 0;
+    return g->segments != 2 || (tile != 6 && tile != 8 && tile != 10);
+}
+
+/* Prints TFLOP/s of warps, bulk copies (or product_cut) and what is chosen, and
+ * the time of each tile of warps if the sums have segments. */
+static void measure_product(bench *b, const product_gemm *g)
+{
+    cuda_device *d = static_cast<cuda_device *>(b->self);
+    double seconds[3] = { 1e9, 1e9, 1e9 };
+    double each[PRODUCT_TENSOR_TILES];
+    for (int t = 0; t < PRODUCT_TENSOR_TILES; t++) {
+        each[t] = 1e9;
+        if (!has_tile(g, t))
+            continue;
+        keep_least(b, &each[t], [&]() {
+            return product_tensor(d, b->stream, "bench", g, t);
+        });
+        seconds[0] = each[t] < seconds[0] ? each[t] : seconds[0];
+    }
+    keep_least(b, &seconds[1], [&]() {
+        return g->segments ? product_cut(d, b->stream, "bench", g)
+                           : product_bulk(d, b->stream, "bench", g);
+    });
+    keep_least(b, &seconds[2],
+               [&]() { return product_narrow(d, b->stream, "bench", g); });
+    for (int i = 0; i < 3; i++)
+        printf(" %8.1f", 2e-12 * g->m * g->n * g->k / seconds[i]);
+    printf(" TFLOP/s%s", g->segments ? "; tile, us:" : "");
+    for (int t = 0; g->segments && t < PRODUCT_TENSOR_TILES; t++)
+        if (each[t] < 1e9)
+            printf(" %d %.1f", t, 1e6 * each[t]);
+    printf("\n");
+    (void)fflush(stdout);
+}
+
 static void measure_shape(bench *b, const shape *s, uint32_t tokens)
 {
     static const char *const forms[] = { "NT", "NN", "TN" };
-    const cuda_device *d = static_cast<const cuda_device *>(b->self);
     uint64_t wide = s->rows > s->cols ? s->rows : s->cols;
     uint64_t matrix = static_cast<uint64_t>(s->rows) * s->cols;
     uint64_t rows = static_cast<uint64_t>(tokens) * wide;
@@ -94,59 +138,16 @@ static void measure_shape(bench *b, const shape *s, uint32_t tokens)
     float *y = allocate_floats(b, matrix > rows ? matrix : rows);
     for (uint32_t form = PRODUCT_NT; form <= PRODUCT_TN; form++) {
         product_gemm g = make_gemm(s, form, tokens, x, w, y);
-        printf("%-13s %s %5u", s->name, forms[form], tokens);
-        double seconds[3] = { 1e9, 1e9, 1e9 };
-        /* Tiles for few tokens exist for NT only. */
-        for (int t = form == PRODUCT_NT ? 0 : 3; t < PRODUCT_TENSOR_TILES; t++)
-            keep_least(b, &seconds[0], [&]() {
-                return product_tensor(d, b->stream, "bench", &g, t);
-            });
-        keep_least(b, &seconds[1],
-                   [&]() { return product_bulk(d, b->stream, "bench", &g); });
-        keep_least(b, &seconds[2], [&]() {
-            return product_tensor(d, b->stream, "bench", &g, PRODUCT_AUTO);
-        });
-        for (int i = 0; i < 3; i++)
-            printf(" %8.1f", 2e-12 * g.m * g.n * g.k / seconds[i]);
-        printf(" TFLOP/s\n");
-        (void)fflush(stdout);
+        printf("%-13s %s   %5u", s->name, forms[form], tokens);
+        measure_product(b, &g);
     }
-    b->ops->free(b->self, x);
-    b->ops->free(b->self, w);
-    b->ops->free(b->self, y);
-}
-
-/* Measures the forward product of a matrix that ranks may share by its columns,
- * which adds to bf16 activations. */
-static void measure_segments(bench *b, const shape *s, uint32_t tokens,
-                             uint32_t segments)
-{
-    cuda_device *d = static_cast<cuda_device *>(b->self);
-    uint64_t rows = static_cast<uint64_t>(tokens) * s->cols;
-    uint64_t matrix = static_cast<uint64_t>(s->rows) * s->cols;
-    void *x = allocate_halves(b, rows);
-    void *w = allocate_halves(b, matrix);
-    float *y = allocate_floats(b, static_cast<uint64_t>(tokens) * s->rows / 2);
-    product_gemm g = make_gemm(s, PRODUCT_NT, tokens, x, w, y);
-    double seconds[3] = { 1e9, 1e9, 1e9 };
-    g.segments = static_cast<uint8_t>(segments);
-    g.piece[0] = s->cols / segments;
-    g.add = y;
-    g.from_row = s->rows;
-    g.narrow = PRODUCT_NARROW_C | PRODUCT_NARROW_FROM;
-    for (int t = 0; t < PRODUCT_TENSOR_TILES; t++)
-        keep_least(b, &seconds[0], [&]() {
-            return product_tensor(d, b->stream, "bench", &g, t);
-        });
-    keep_least(b, &seconds[1],
-               [&]() { return product_cut(d, b->stream, "bench", &g); });
-    keep_least(b, &seconds[2],
-               [&]() { return product_narrow(d, b->stream, "bench", &g); });
-    printf("%-13s NT %5u, %u segments", s->name, tokens, segments);
-    for (int i = 0; i < 3; i++)
-        printf(" %8.1f", 2e-12 * g.m * g.n * g.k / seconds[i]);
-    printf(" TFLOP/s\n");
-    (void)fflush(stdout);
+    if (s->segments) {
+        product_gemm g = make_gemm(s, PRODUCT_NT, tokens, x, w, y);
+        g.segments = static_cast<uint8_t>(s->segments);
+        g.piece[0] = g.k / s->segments;
+        printf("%-13s NT/%u %5u", s->name, s->segments, tokens);
+        measure_product(b, &g);
+    }
     b->ops->free(b->self, x);
     b->ops->free(b->self, w);
     b->ops->free(b->self, y);
@@ -154,12 +155,6 @@ static void measure_segments(bench *b, const shape *s, uint32_t tokens,
 
 int main(int argc, char **argv)
 {
-    static const shape shared[] = {
-        { "0.5b o", 896, 896 },     { "0.5b down", 896, 4864 },
-        { "7b o", 3584, 3584 },     { "7b down", 3584, 18944 },
-        { "8b down", 4096, 14336 },
-    };
-    static const uint32_t segments[] = { 2, 2, 4, 4, 8 };
     bench b;
     uint32_t tokens =
         argc > 1 ? static_cast<uint32_t>(strtoul(argv[1], NULL, 10)) : 4096;
@@ -167,9 +162,6 @@ int main(int argc, char **argv)
     printf("shape, form, tokens: warps, bulk copies, as chosen\n");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         measure_shape(&b, &shapes[i], tokens);
-    printf("shape, form, tokens: warps, cut, as chosen\n");
-    for (size_t i = 0; i < sizeof(shared) / sizeof(*shared); i++)
-        measure_segments(&b, &shared[i], tokens, segments[i]);
     b.ops->destroy(b.self);
     return 0;
 }

@@ -95,7 +95,7 @@ item memory 90 "$build/bench-gpu-memory" "$build/plugins/device-cuda.so"
 so=$build/plugins/device-cuda.so
 item rows 40 "$build/bench-cuda-rows"
 item attention 40 "$build/bench-cuda-attention"
-for tokens in 64 256 1024 4096; do
+for tokens in 1 16 64 256 1024 4096; do
     item tiles.$tokens 40 "$build/bench-cuda-tiles" $tokens
 done
 for model in 0.5b 1.5b 7b 8b; do

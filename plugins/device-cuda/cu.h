@@ -86,6 +86,13 @@ template <int Left> CU_FN void cu_async_wait(void)
     asm volatile("cp.async.wait_group %0;\n" ::"n"(Left) : "memory");
 }
 
+/* Waits for all of the block's `Threads` threads that meet at `number`, from 1
+ * on; complete warps. Number 0 is __syncthreads. */
+template <int Threads> CU_FN void cu_meet(uint32_t number)
+{
+    asm volatile("bar.sync %0, %1;\n" ::"r"(number), "n"(Threads) : "memory");
+}
+
 CU_FN uint32_t cu_bits(float x)
 {
     return __float_as_uint(x);

@@ -58,7 +58,7 @@ typedef struct product_gemm {
      * (sum + bias), without `from` and `act`. Not for PRODUCT_TN. */
     uint8_t segments;
     uint8_t narrow; /* bit per operand of PRODUCT_NARROW_* */
-    uint8_t reserved;
+    uint8_t share;  /* for the kernels: segments of a group of warps */
 } product_gemm;
 
 #define PRODUCT_AUTO (-1) /* chooses the tile that suits the shape */
@@ -71,7 +71,7 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
 
 /* bfloat16: tensor cores, sixteen terms per step. XRAY_E_UNSUPPORTED if the
  * tile has no kernel for the form. */
-#define PRODUCT_TENSOR_TILES 6
+#define PRODUCT_TENSOR_TILES 14
 xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g, int tile);
 

@@ -33,13 +33,15 @@ CU_FN uint32_t product_gates(const product_gemm *g)
 typedef struct product_step {
     uint32_t at;
     uint32_t end; /* of the piece: terms from there on are not of this step */
-    uint32_t run; /* number of the piece, in the order of the sum */
+    uint32_t segment;
+    uint32_t part;
+    uint32_t stop; /* steps of segments from this one on are left out */
 } product_step;
 
 CU_FN product_step product_first(const product_gemm *g, uint32_t depth)
 {
     uint32_t end = g->segments && g->piece[0] < depth ? g->piece[0] : depth;
-    return product_step{ 0, end, 0 };
+    return product_step{ 0, end, 0, 0, g->segments };
 }
 
 CU_FN uint32_t product_parts(const product_gemm *g)
@@ -47,8 +49,29 @@ CU_FN uint32_t product_parts(const product_gemm *g)
     return g->piece[2] ? 3 : g->piece[1] ? 2 : 1;
 }
 
+/* Moves to the first term of the step's piece. */
+CU_FN void product_enter(const product_gemm *g, product_step *s)
+{
+    uint32_t first =
+        (s->part > 0 ? g->piece[0] : 0) + (s->part > 1 ? g->piece[1] : 0);
+    uint32_t length = s->part == 0   ? g->piece[0]
+                      : s->part == 1 ? g->piece[1]
+                                     : g->piece[2];
+    s->at = first * g->segments + s->segment * length;
+    s->end = s->at + length < g->k ? s->at + length : g->k;
+}
+
+/* The first step of segments [first, stop). */
+CU_FN product_step product_first_of(const product_gemm *g, uint32_t first,
+                                    uint32_t stop)
+{
+    product_step s = { 0, 0, first, 0, stop };
+    product_enter(g, &s);
+    return s;
+}
+
 /* Advances by `by` terms, or to the next piece. Returns the number of segments
- * that have ended if this ends one, otherwise 0. Without Cut there are none. */
+ * up to its own if this ends one, otherwise 0. Without Cut there are none. */
 template <int Cut>
 CU_FN uint32_t product_advance(const product_gemm *g, product_step *s,
                                uint32_t by)
@@ -56,20 +79,14 @@ CU_FN uint32_t product_advance(const product_gemm *g, product_step *s,
     s->at += by;
     if (!Cut || s->at < s->end)
         return 0;
-    s->run++;
-    uint32_t parts = product_parts(g);
-    uint32_t segment = s->run / parts;
-    uint32_t part = s->run % parts;
-    if (segment < g->segments) {
-        uint32_t first =
-            (part > 0 ? g->piece[0] : 0) + (part > 1 ? g->piece[1] : 0);
-        uint32_t length = part == 0   ? g->piece[0]
-                          : part == 1 ? g->piece[1]
-                                      : g->piece[2];
-        s->at = first * g->segments + segment * length;
-        s->end = s->at + length < g->k ? s->at + length : g->k;
+    s->part++;
+    if (s->part == product_parts(g)) {
+        s->part = 0;
+        s->segment++;
     }
-    return part == 0 ? segment : 0;
+    if (s->segment < s->stop)
+        product_enter(g, s);
+    return s->part == 0 ? s->segment : 0;
 }
 
 /* Reads element `at` of what a sum starts from or what is added to it. */

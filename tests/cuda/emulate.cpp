@@ -24,6 +24,7 @@
 #define WARPS_MOST 32u
 #define SHARED_PLAIN (48u << 10) /* without cudaFuncSetAttribute */
 #define SHARED_MOST (227u << 10)
+#define MEETINGS 16u
 
 emu_state emu_now;
 
@@ -54,6 +55,12 @@ struct gathering { /* of lanes at one warp-wide call */
     void *args[32];
 };
 
+struct meeting { /* of threads at a barrier that has a number */
+    unsigned here;
+    unsigned threads;
+    uint32_t lanes[WARPS_MOST];
+};
+
 struct warp {
     uint32_t run;    /* lanes that can run */
     uint32_t exists; /* lanes that the block has */
@@ -79,6 +86,7 @@ struct engine {
     int barrier_kind;
     int barrier_sum;
     int barrier_result;
+    meeting meetings[MEETINGS];
     uint64_t launches;
 };
 
@@ -300,6 +308,28 @@ int emu_barrier(const char *file, int line, int kind, int value)
     return E->barrier_result;
 }
 
+void emu_meet(unsigned number, unsigned threads)
+{
+    if (!E || E->running == &E->main)
+        emu_die("a barrier outside of a kernel");
+    if (!number || number >= MEETINGS || threads > E->threads)
+        emu_die("barrier %u of %u threads", number, threads);
+    meeting *m = &E->meetings[number];
+    if (m->here && m->threads != threads)
+        emu_die("it is at barrier %u of %u threads while others wait for %u",
+                number, threads, m->threads);
+    unsigned me = fiber_index(E->running);
+    m->threads = threads;
+    m->lanes[me / 32u] |= 1u << me % 32u;
+    if (++m->here < threads) {
+        wait_at("cu_meet");
+        return;
+    }
+    for (unsigned w = 0; w < WARPS_MOST; w++)
+        E->warps[w].run |= m->lanes[w];
+    memset(m, 0, sizeof(*m));
+}
+
 /* ---- warp-wide calls ----------------------------------------------------- */
 
 static gathering *find_gathering(warp *w, uint32_t mask, const char *name)
@@ -387,6 +417,7 @@ static void run_block(dim3 block)
 {
     E->left = E->threads;
     E->waiting = 0;
+    memset(E->meetings, 0, sizeof(E->meetings));
     for (unsigned i = 0; i < E->threads; i++) {
         fiber *f = &E->fibers[i];
         f->thread = { i % block.x, i / block.x % block.y,

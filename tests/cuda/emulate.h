@@ -152,6 +152,14 @@ int emu_barrier(const char *file, int line, int kind, int value);
 #define __syncthreads_and(v) emu_barrier(__FILE__, __LINE__, EMU_AND, (v))
 #define __syncthreads_count(v) emu_barrier(__FILE__, __LINE__, EMU_COUNT, (v))
 
+void emu_meet(unsigned number, unsigned threads);
+
+template <int Threads> static inline void cu_meet(uint32_t number)
+{
+    static_assert(Threads > 0 && Threads % 32 == 0, "complete warps");
+    emu_meet(number, Threads);
+}
+
 /* An operation of the lanes of `mask`: each lane brings its own argument, and
  * the last to arrive runs `finish` over all. args[lane] is NULL for lanes that
  * are not in the mask. */

@@ -254,6 +254,32 @@ static void shuffles_and_barriers_are_right(void)
     EXPECT(seen == 3);
 }
 
+/* The second half of the block meets twice while the first half meets once. */
+static __global__ void halves(unsigned *y)
+{
+    CU_DYNAMIC(unsigned, all);
+    unsigned half = threadIdx.x / 64;
+    for (unsigned turn = 0; turn <= half; turn++) {
+        all[threadIdx.x] = threadIdx.x + turn;
+        cu_meet<64>(1 + half);
+        unsigned other = all[threadIdx.x ^ 63];
+        cu_meet<64>(1 + half);
+        all[threadIdx.x] = other;
+    }
+    __syncthreads();
+    y[blockIdx.x * 128 + threadIdx.x] = all[127 - threadIdx.x];
+}
+
+static void numbered_barriers_are_right(void)
+{
+    unsigned y[2 * 128];
+    CU_LAUNCH(halves, 2, 128, 512, nullptr, y);
+    for (unsigned i = 0; i < 2 * 128; i++) {
+        unsigned from = 127 - i % 128;
+        EXPECT(y[i] == (from ^ 63) + from / 64);
+    }
+}
+
 /* ---- graphs -------------------------------------------------------------- */
 
 static __global__ void add(float *x, float by)
@@ -308,6 +334,24 @@ static __global__ void two_barriers(float *x)
     x[0] = 1;
 }
 
+static __global__ void missed_meeting(float *x)
+{
+    if (threadIdx.x < 32)
+        cu_meet<64>(1);
+    else
+        cu_meet<64>(2);
+    x[0] = 1;
+}
+
+static __global__ void unequal_meetings(float *x)
+{
+    if (threadIdx.x < 32)
+        cu_meet<64>(1);
+    else
+        cu_meet<32>(1);
+    x[0] = 1;
+}
+
 static __global__ void unaligned(uint16_t *x)
 {
     cu_async16(x + 1, x, 16);
@@ -337,6 +381,16 @@ static void launch_half_a_warp(void)
 static void launch_two_barriers(void)
 {
     CU_LAUNCH(two_barriers, 1, 64, 0, nullptr, sink);
+}
+
+static void launch_missed_meeting(void)
+{
+    CU_LAUNCH(missed_meeting, 1, 64, 0, nullptr, sink);
+}
+
+static void launch_unequal_meetings(void)
+{
+    CU_LAUNCH(unequal_meetings, 1, 64, 0, nullptr, sink);
 }
 
 static void launch_unaligned_copy(void)
@@ -408,11 +462,14 @@ int main(void)
     tensor_products_are_those_of_the_model();
     transposed_loads_are_right();
     shuffles_and_barriers_are_right();
+    numbered_barriers_are_right();
     graphs_replay_their_calls();
     unwaited_copies_are_nan();
     expect_report(launch_early_return, "threads returned before it (one is 7)");
     expect_report(launch_half_a_warp, "returned");
     expect_report(launch_two_barriers, "while others wait at");
+    expect_report(launch_missed_meeting, "waits at cu_meet");
+    expect_report(launch_unequal_meetings, "while others wait for");
     expect_report(launch_unaligned_copy, "16 must divide");
     expect_report(launch_large_block, "a block of 1056");
     expect_report(launch_large_shared, "without cudaFuncSetAttribute");

@@ -10,22 +10,30 @@
 #include <stdint.h>
 
 /* A number that is not zero is (minus ? -1 : 1) m 2^(e - bits). */
-struct mma_term {
+typedef struct mma_term {
     int64_t m;
-    int e, bits;
-    bool minus;
-};
+    int e, bits, minus;
+} mma_term;
 
 static inline mma_term mma_take_apart(float x, int bits)
 {
-    int e = 0;
-    double m = ldexp(frexp(fabs((double)x), &e), bits + 1);
-    e--;
-    if (x != 0.0f && e < -126) { /* denormal numbers keep the exponent -126 */
-        m = ldexp(m, e + 126);
-        e = -126;
+    mma_term t = { 0, 0, bits, signbit(x) != 0 };
+    double m = ldexp(frexp(fabs((double)x), &t.e), bits + 1);
+    t.e--;
+    if (x != 0.0f && t.e < -126) { /* denormal numbers keep exponent -126 */
+        m = ldexp(m, t.e + 126);
+        t.e = -126;
     }
-    return { (int64_t)m, e, bits, (bool)signbit(x) };
+    t.m = (int64_t)m;
+    return t;
+}
+
+static inline mma_term mma_multiply(float a, float b)
+{
+    mma_term x = mma_take_apart(a, 7);
+    mma_term y = mma_take_apart(b, 7);
+    mma_term t = { x.m * y.m, x.e + y.e, 14, x.minus != y.minus };
+    return t;
 }
 
 /* c + a[0] b[0] + ... + a[15] b[15]: all terms are cut toward zero 25 bits
@@ -40,21 +48,19 @@ static inline float mma_reference(const float a[16], const float b[16], float c)
         plain += (double)a[k] * (double)b[k];
     if (!isfinite(plain))
         return (float)plain;
-    for (int k = 0; k < 16; k++) {
-        mma_term x = mma_take_apart(a[k], 7);
-        mma_term y = mma_take_apart(b[k], 7);
-        terms[k] = { x.m * y.m, x.e + y.e, 14, x.minus != y.minus };
-    }
+    for (int k = 0; k < 16; k++)
+        terms[k] = mma_multiply(a[k], b[k]);
     terms[16] = mma_take_apart(c, 23);
-    for (const mma_term &t : terms)
-        top = t.m && t.e > top ? t.e : top;
+    for (int k = 0; k < 17; k++)
+        top = terms[k].m && terms[k].e > top ? terms[k].e : top;
     if (top == -1000)
         return c;
     int64_t sum = 0;
-    for (const mma_term &t : terms) {
-        int down = top - t.e;
-        int64_t x = t.m && down < 63 ? (t.m << (25 - t.bits)) >> down : 0;
-        sum += t.minus ? -x : x;
+    for (int k = 0; k < 17; k++) {
+        const mma_term *t = &terms[k];
+        int down = top - t->e;
+        int64_t x = t->m && down < 63 ? (t->m << (25 - t->bits)) >> down : 0;
+        sum += t->minus ? -x : x;
     }
     double exact = ldexp((double)sum, top - 25);
     if (fabs(exact) >= 0x1p128)

@@ -47,6 +47,20 @@ static inline void *create_cpu(void)
     return self;
 }
 
+/* Whether product_tensor has a tile: 0 to 2 are those for few tokens, from 6 on
+ * those of two or four groups of warps, of which each needs a segment of one
+ * part. */
+static inline int has_tile(uint32_t form, uint32_t segments, uint32_t parts,
+                           int tile)
+{
+    int four = tile == 6 || tile == 8 || tile == 10;
+    if (tile < 0 || (tile >= 3 && tile < 6))
+        return 1;
+    if (form != PRODUCT_NT || tile < 3)
+        return form == PRODUCT_NT && segments == 0;
+    return parts == 1 && (four ? segments == 4 || segments > 6 : segments > 1);
+}
+
 static inline float from_bf16(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;

@@ -4,6 +4,7 @@
  * their own, added in order, and joins segments by a tree: in every tile, for
  * pieces of any length, and in slices.
  */
+#include "tests/cuda/mma_reference.h"
 #include "tests/cuda/products.h"
 
 /* A product in segments over one or more parts. */
@@ -11,6 +12,7 @@ typedef struct cut {
     uint32_t form, m, n, parts;
     uint32_t piece[3];
     uint32_t segments;
+    uint32_t missing; /* terms that the last piece lacks */
 } cut;
 
 /* Pieces that the tensor cores' steps and the copies of eight fit, and pieces
@@ -28,6 +30,12 @@ static const cut cuts[] = {
     { PRODUCT_NT, 2, 12, 3, { 8, 12, 16 }, 2 },
     { PRODUCT_NT, 2, 12, 3, { 8, 16, 12 }, 2 },
     { PRODUCT_NN, 2, 12, 3, { 8, 16, 12 }, 2 },
+    /* The stages of each group of warps are filled more than once. */
+    { PRODUCT_NT, 3, 17, 1, { 1000 }, 2 },
+    { PRODUCT_NT, 18, 9, 1, { 531 }, 4 },
+    { PRODUCT_NT, 67, 66, 2, { 104, 75 }, 2, 74 },
+    { PRODUCT_NT, 33, 34, 3, { 300, 130, 9 }, 8, 5 },
+    { PRODUCT_NN, 17, 33, 1, { 256 }, 3, 131 },
 };
 
 typedef struct operands {
@@ -55,6 +63,7 @@ static operands make_operands(const cut *c)
     operands o = { .c = *c };
     for (uint32_t p = 0; p < c->parts; p++)
         o.k += c->piece[p] * c->segments;
+    o.k -= c->missing;
     int nt = c->form == PRODUCT_NT;
     o.a = random_bf16(c->m, o.k);
     o.b = random_bf16(nt ? c->n : o.k, nt ? o.k : c->n);
@@ -105,14 +114,40 @@ static uint16_t *copy_piece(const uint16_t *x, size_t rows, size_t cols,
     uint16_t *y = calloc(to_rows * to_row, sizeof(*y));
     assert_non_null(y);
     size_t from = segment * c->piece[p];
+    size_t k = of_rows ? rows : cols;
     for (uint32_t before = 0; before < p; before++)
         from += c->piece[before] * c->segments;
-    for (size_t t = 0; t < c->piece[p]; t++)
+    for (size_t t = 0; t < c->piece[p] && from + t < k; t++)
         for (size_t i = 0; i < (of_rows ? cols : rows); i++)
             y[of_rows ? t * to_row + i : i * to_row + t] =
                 x[of_rows ? (from + t) * product_row(cols) + i
                           : i * product_row(cols) + from + t];
     return y;
+}
+
+/* Asserts that sums of a product over complete steps are chains of them. */
+REFERENCE static void check_chains(const product_gemm *g)
+{
+    const uint16_t *a = g->a;
+    const uint16_t *b = g->b;
+    int nt = g->form == PRODUCT_NT;
+    for (size_t m = 0; m < g->m; m++)
+        for (size_t n = 0; n < g->n; n++) {
+            float c = 0.0f;
+            for (size_t at = 0; at < g->k; at += 16) {
+                float x[16];
+                float y[16];
+                for (size_t t = 0; t < 16; t++) {
+                    size_t k = at + t;
+                    x[t] = from_bf16(a[m * g->a_row + k]);
+                    y[t] =
+                        from_bf16(b[nt ? n * g->b_row + k : k * g->b_row + n]);
+                }
+                c = mma_reference(x, y, c);
+            }
+            assert_same_bits((float *)g->c + m * g->c_row + n, &c, 1, "a piece",
+                             "the model");
+        }
 }
 
 /* The sums of a piece as a product of its own. */
@@ -131,6 +166,7 @@ static void sum_piece(cuda_device *d, const operands *o, uint32_t p,
     g.b_row = product_row(nt ? g.k : o->c.n);
     g.c = sums;
     must(product_tensor(d, NULL, "test", &g, PRODUCT_AUTO));
+    check_chains(&g);
     free(a);
     free(b);
 }
@@ -150,13 +186,16 @@ static void sum_segment(cuda_device *d, const operands *o, uint32_t segment,
     free(piece);
 }
 
-/* The sums of n segments from `first` on, joined by a tree. */
+/* The sums of the segments that there are of n, a power of two, from `first`
+ * on, joined by a tree. */
 static float *join_segments(cuda_device *d, const operands *o, uint32_t first,
                             uint32_t n)
 {
     size_t outputs = (size_t)o->c.m * o->c.n;
     if (n > 1) {
         float *left = join_segments(d, o, first, n / 2);
+        if (first + n / 2 >= o->c.segments)
+            return left;
         float *right = join_segments(d, o, first + n / 2, n / 2);
         for (size_t i = 0; i < outputs; i++)
             left[i] = left[i] + right[i];
@@ -168,37 +207,64 @@ static float *join_segments(cuda_device *d, const operands *o, uint32_t first,
     return sums;
 }
 
-/* `ends` counts what is added to the sums: the bias, then the residual, which
- * is bf16, as are the outputs then, if there are 3. */
-static void check_tiles(cuda_device *d, const operands *o, int ends,
+/* What is added to the sums, in this order, and how they are stored. */
+typedef struct ends {
+    int bias;
+    int residual;
+    int narrow; /* the residual and the outputs are bf16 */
+    int live;   /* rows are cut, and those from there on must not change */
+} ends;
+
+static const ends all_ends[] = {
+    { 0, 0, 0, 0 }, { 1, 0, 0, 1 }, { 1, 1, 0, 0 },
+    { 1, 1, 1, 1 }, { 0, 1, 0, 1 }, { 0, 0, 1, 0 },
+};
+
+/* The outputs of a cut, of which `rows` rows exist. */
+static float *end_sums(const operands *o, const ends *e, const float *sums,
+                       const uint16_t *low, size_t rows)
+{
+    size_t outputs = (size_t)o->c.m * o->c.n;
+    float *want = alloc_floats(outputs);
+    for (size_t i = 0; i < rows * o->c.n; i++) {
+        float y = sums[i];
+        if (e->bias)
+            y = y + o->bias[i % o->c.n];
+        if (e->residual)
+            y = (e->narrow ? from_bf16(low[i]) : o->residual[i]) + y;
+        if (e->narrow)
+            ((uint16_t *)want)[i] = to_bf16(y);
+        else
+            want[i] = y;
+    }
+    return want;
+}
+
+static void check_tiles(cuda_device *d, const operands *o, const ends *e,
                         const float *sums)
 {
     size_t outputs = (size_t)o->c.m * o->c.n;
-    float *want = copy_floats(sums, outputs);
     uint16_t *low = random_bf16(1, outputs);
     product_gemm g = make_gemm(o);
+    int32_t live = (int32_t)(o->c.m * 2 / 3 + 5);
     g.segments = (uint8_t)o->c.segments;
     memcpy(g.piece, o->c.piece, sizeof(g.piece));
-    g.bias = ends ? o->bias : NULL;
-    g.add = ends == 3 ? (void *)low : ends == 2 ? (void *)o->residual : NULL;
-    g.narrow = ends == 3 ? PRODUCT_NARROW_FROM | PRODUCT_NARROW_C : 0;
-    for (size_t i = 0; i < outputs; i++) {
-        if (ends)
-            want[i] = want[i] + o->bias[i % o->c.n];
-        if (ends > 1)
-            want[i] =
-                (ends == 3 ? from_bf16(low[i]) : o->residual[i]) + want[i];
-    }
-    for (size_t i = 0; ends == 3 && i < outputs; i++)
-        ((uint16_t *)want)[i] = to_bf16(want[i]);
-    size_t floats = ends == 3 ? outputs / 2 : outputs;
+    g.bias = e->bias ? o->bias : NULL;
+    if (e->residual)
+        g.add = e->narrow ? (void *)low : (void *)o->residual;
+    g.narrow = e->narrow ? PRODUCT_NARROW_FROM | PRODUCT_NARROW_C : 0;
+    g.live = e->live ? &live : NULL;
+    g.live_from = e->live ? 5 : 0;
+    float *want = end_sums(o, e, sums, low, e->live ? o->c.m * 2 / 3 : o->c.m);
     for (int t = -1; t < PRODUCT_TENSOR_TILES; t++) {
         float *y = alloc_floats(outputs);
         g.c = y;
         xray_status s = product_tensor(d, NULL, "test", &g, t);
-        if (s != XRAY_E_UNSUPPORTED || o->c.form == PRODUCT_NT || t >= 3) {
+        if (has_tile(o->c.form, o->c.segments, o->c.parts, t)) {
             must(s);
-            assert_same_bits(y, want, floats, "segments", "a tile");
+            assert_same_bits(y, want, outputs, "segments", "a tile");
+        } else {
+            assert_int_equal(s, XRAY_E_UNSUPPORTED);
         }
         free(y);
     }
@@ -206,18 +272,43 @@ static void check_tiles(cuda_device *d, const operands *o, int ends,
     free(want);
 }
 
+#define ENDS (sizeof(all_ends) / sizeof(*all_ends))
+
+/* Checks a cut with the first `count` of all ends. */
+static void check_cut(cuda_device *d, const cut *c, size_t count)
+{
+    operands o = make_operands(c);
+    float *sums = join_segments(d, &o, 0, XRAY_SEGMENTS);
+    for (size_t e = 0; e < count; e++)
+        check_tiles(d, &o, &all_ends[e], sums);
+    free(sums);
+    free_operands(&o);
+}
+
 static void tiles_join_the_products_of_segments(void **state)
 {
     (void)state;
     cuda_device *d = create_cuda(CUDA_BFLOAT16);
-    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
-        operands o = make_operands(&cuts[i]);
-        float *sums = join_segments(d, &o, 0, o.c.segments);
-        for (int ends = 0; ends < 4; ends++)
-            check_tiles(d, &o, ends, sums);
-        free(sums);
-        free_operands(&o);
-    }
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++)
+        check_cut(d, &cuts[i], ENDS);
+    destroy_cuda(d);
+}
+
+/* Sums over any number of segments, also one that is no power of two, as the
+ * LM head's gradient has it; the shared memory is that of compute capability
+ * 8.0. */
+static void any_number_of_segments_is_joined(void **state)
+{
+    (void)state;
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    d->shared_most = 163 << 10;
+    for (uint32_t segments = 1; segments <= XRAY_SEGMENTS; segments++)
+        for (uint32_t form = PRODUCT_NT; form <= PRODUCT_NN; form++) {
+            cut even = { form, 5, 19, 1, { 160 }, segments, 0 };
+            cut odd = { form, 19, 10, 1, { 77 }, segments, 12 * form + 1 };
+            check_cut(d, &even, 2);
+            check_cut(d, &odd, 2);
+        }
     destroy_cuda(d);
 }
 
@@ -225,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_join_the_products_of_segments),
+        cmocka_unit_test(any_number_of_segments_is_joined),
     };
     return cmocka_run_group_tests_name("cuda.segments", tests, NULL, NULL);
 }
