@@ -89,6 +89,7 @@ CU_FN void draw_entries(const logit_row *r, uint32_t i, row_draw *d)
 CU_FN uint64_t rank_entries(const logit_row *r, uint32_t i, float top)
 {
     uint64_t best = ranked(-cu_float(LM_HEAD_INF), 0);
+#pragma unroll 1
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t first = i + h * stride_half();
         float z[4];
