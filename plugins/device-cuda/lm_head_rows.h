@@ -13,8 +13,9 @@
 #include "plugins/device-cuda/fmath.h"
 #include "plugins/device-cuda/segments.h"
 
-/* One warp adds, and the others compute four logits per thread. A block has no
- * more threads than a row can use. */
+/* One warp adds, and the others make the terms of four logits per thread. A
+ * block has no more threads than a row can use; sixteen warps leave room for
+ * two blocks on a multiprocessor at 64 registers a thread. */
 #define LM_HEAD_MAKERS 480
 #define LM_HEAD_THREADS (LM_HEAD_MAKERS + 32)
 
@@ -156,6 +157,11 @@ CU_FN uint32_t stride_half(void)
     return 4 * blockDim.x;
 }
 
+CU_FN float most_of4(const float z[4])
+{
+    return fmaxf(fmaxf(z[0], z[1]), fmaxf(z[2], z[3]));
+}
+
 /* Applies the softcap to four entries, and writes them to `to` unless that is
  * NULL. */
 CU_FN void cap_logits4(const logit_row *r, uint32_t i, float z[4], float *to)
@@ -183,8 +189,7 @@ CU_FN float find_most8(const logit_row *r, uint32_t i, float *to)
         cap_logits4(r, i, a, to);
         cap_logits4(r, i + stride_half(), b, to);
     }
-    float most = fmaxf(fmaxf(a[0], a[1]), fmaxf(a[2], a[3]));
-    return fmaxf(most, fmaxf(fmaxf(b[0], b[1]), fmaxf(b[2], b[3])));
+    return fmaxf(most_of4(a), most_of4(b));
 }
 
 /* The largest value of a row. The division by a temperature rounds without
@@ -251,12 +256,22 @@ template <int MODE>
 CU_FN void make_quad(const logit_row *r, const logit_sum *h, const float z[4],
                      float4 *u, float4 *v)
 {
+    float x[4] = { z[0], z[1], z[2], z[3] };
     float a[4];
     float b[4];
+    if (r->softcap != 0.0f) {
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++)
+            x[k] = cap_logit(r, x[k]);
+    }
+    if (r->temperature != 1.0f) {
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++)
+            x[k] = temper_logit(r, x[k]);
+    }
 #pragma unroll
     for (uint32_t k = 0; k < 4; k++) {
-        float x = logit_value(r, z[k]);
-        float d = x - h->max;
+        float d = x[k] - h->max;
         float e = cu_exp_below(d);
         if (MODE == LM_HEAD_MOMENT) {
             a[k] = e;
@@ -265,7 +280,7 @@ CU_FN void make_quad(const logit_row *r, const logit_sum *h, const float z[4],
             a[k] = cu_exp_below(z[k] - h->raw_max);
             b[k] = e;
         } else {
-            a[k] = x < h->floor ? 0.0f : e;
+            a[k] = x[k] < h->floor ? 0.0f : e;
         }
     }
     u[threadIdx.x - 32] = make_float4(a[0], a[1], a[2], a[3]);

@@ -55,21 +55,20 @@ CU_FN float share_best(sample_shared *s, uint32_t key)
     return key_to_float(__shfl_sync(CU_FULL, key, 0));
 }
 
+/* Whether a value may be the best one with the noise of any word. */
+CU_FN int may_win(const row_draw *d, float value)
+{
+    return value >= d->floor && !(value + NOISE_MOST < d->bound);
+}
+
 /* Draws noise for four entries, unless it is clear without random words, or
  * without logarithms, that none of them reaches the bound. */
 CU_FN void draw_entries(const logit_row *r, uint32_t i, row_draw *d)
 {
-    const float none = -cu_float(LM_HEAD_INF);
     float z[4];
-    float most = none;
     load_logits4(r, i, z);
-#pragma unroll
-    for (uint32_t j = 0; j < 4; j++) {
-        z[j] = temper_logit(r, z[j]);
-        z[j] = z[j] >= d->floor ? z[j] : none;
-        most = fmaxf(most, z[j]);
-    }
-    if (most + NOISE_MOST < d->bound)
+    const float most = temper_logit(r, most_of4(z));
+    if (!may_win(d, most))
         return;
     const xray_philox_out bits =
         xray_philox(d->how->key, i / 4, d->how->position, d->how->sample, 0);
@@ -78,7 +77,9 @@ CU_FN void draw_entries(const logit_row *r, uint32_t i, row_draw *d)
         return;
 #pragma unroll
     for (uint32_t j = 0; j < 4; j++) {
-        uint64_t k = ranked(z[j] - noise_below(w[j]), i + j);
+        float x = temper_logit(r, z[j]);
+        x = x >= d->floor ? x : -cu_float(LM_HEAD_INF);
+        uint64_t k = ranked(x - noise_below(w[j]), i + j);
         d->best = k > d->best ? k : d->best;
     }
 }
@@ -88,6 +89,7 @@ CU_FN void draw_entries(const logit_row *r, uint32_t i, row_draw *d)
 CU_FN uint64_t rank_entries(const logit_row *r, uint32_t i, float top)
 {
     uint64_t best = ranked(-cu_float(LM_HEAD_INF), 0);
+#pragma unroll 1
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t first = i + h * stride_half();
         float z[4];
@@ -103,9 +105,9 @@ CU_FN uint64_t rank_entries(const logit_row *r, uint32_t i, float top)
 
 /* Finds the best entries of a row, with noise only where `how` is given, and of
  * those that are not below `floor`. With a softcap the values are written to
- * `to`. Without noise an entry costs a thread two and a half instructions, with
- * noise three and a half, and 25 more for the few that may be the token, so the
- * pass is bound by memory: 4 bytes. */
+ * `to`. An entry costs a thread seven instructions; random words for a warp's
+ * entries cost each 25 more, and logarithms 60, where one of them may win.
+ * Where few may, the pass is bound by memory. */
 CU_FN row_best scan_row(sample_shared *s, const logit_row *from, float *to,
                         const xray_draw *how, float floor)
 {
@@ -128,8 +130,7 @@ CU_FN row_best scan_row(sample_shared *s, const logit_row *from, float *to,
             top = most;
             at = i;
         }
-        most = temper_logit(&r, most);
-        int may = how && most >= floor && !(most + NOISE_MOST < d.bound);
+        int may = how && may_win(&d, temper_logit(&r, most));
         if (!__any_sync(CU_FULL, may))
             continue;
         d.bound = share_best(s, (uint32_t)(d.best >> 32));
@@ -179,11 +180,11 @@ CU_FN uint32_t draw_token(sample_shared *s, const sample_out *o, uint64_t item,
     return ranked_index(scan_row(s, &r.row, NULL, draw, floor).drawn);
 }
 
-/* One block per item. A row without a cut is read twice, for its best entries
- * and for the sums: 8 bytes, and 27 instructions of a maker for a logit. With
- * two blocks on a multiprocessor, memory and instructions take about the same
- * time. A temperature other than 1 takes 30 instructions more, and each cut up
- * to four passes. */
+/* One block per item, and two on a multiprocessor. A row without a cut is read
+ * twice, for its best entries and for the sums: 8 bytes a logit, with 7 and 26
+ * instructions of a thread (53 for the sums at a temperature other than 1),
+ * which takes about the time of the bytes. A cut by top_k, top_p or min_p takes
+ * one to four passes more. */
 __global__ void __launch_bounds__(LM_HEAD_THREADS, 2) sample_rows(sample_out o)
 {
     __shared__ sample_shared shared;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Finds the smallest value of a row that min_p, top_k and top_p leave to be
- * drawn, by counting: the vocabulary is never sorted.
+ * drawn. It is found by counting; few values at a time are sorted.
  */
 #ifndef CUDA_SAMPLE_SUPPORT_H
 #define CUDA_SAMPLE_SUPPORT_H

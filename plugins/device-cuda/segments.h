@@ -5,7 +5,7 @@
  *
  * The tree's left parts are complete, so segment s completes as many of them as
  * s ends in ones in binary, and as many sums wait for it as s has ones. They
- * lie in local memory, which is touched only where a segment ends.
+ * lie in local or shared memory, which is touched only where a segment ends.
  */
 #ifndef CUDA_SEGMENTS_H
 #define CUDA_SEGMENTS_H

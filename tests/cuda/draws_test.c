@@ -83,7 +83,7 @@ typedef struct way {
     float softcap;
     float temperature;
     size_t cut;
-    int changed; /* the rows are turned around */
+    int changed; /* draws follow from the kinds in the opposite order */
 } way;
 
 static buf make_draws(const pair *p, const way *w)
@@ -139,7 +139,7 @@ static void check_way(const pair *p, const way *w, const buf rows[2])
     free_buf(p, &logp);
 }
 
-/* Rows of each kind, and the same rows in the opposite order. */
+/* A row of each kind, and the same rows in the opposite order. */
 static void make_rows(const pair *p, size_t vocab, size_t stride, buf rows[2])
 {
     float *z = alloc_floats(ROW_KINDS * stride);

@@ -21,6 +21,7 @@ static const struct {
     { { .items = 19, .vocab = 513, .dim = 24, .tempered = 1 }, 80 },
     { { .items = 3, .vocab = 1026, .dim = 20, .softcap = 30.0f }, 176 },
     { { .items = 7, .vocab = 5003, .dim = 40, .tempered = 1 }, 637 },
+    { { .items = 2, .vocab = 9100, .dim = 4, .tempered = 1 }, 4608 },
 };
 #define CASES (sizeof(cases) / sizeof(*cases))
 
