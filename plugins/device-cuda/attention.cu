@@ -474,6 +474,7 @@ static attend_args make_kv_args(const cuda_device *d,
     a.block_step = 2 * count_k_values(d->precision, kv);
     a.table_stride = kv->table_stride;
     a.block_tokens = kv->block_tokens;
+    a.per_block = UINT64_MAX / kv->block_tokens + 1;
     a.heads = op->heads;
     a.kv_heads = kv->kv_heads;
     a.group = op->heads / kv->kv_heads;

@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(WARPS * 32, attend_fit<DIM, FORM>::of)
     float c = a.scale * LOG2E;
     int first = 1;
     for (uint32_t turn = 0; b <= last; turn++) {
-        uint32_t next = own_block(b + 1);
+        uint32_t next = next_block(b);
         uint16_t *keys = shared + (STAGES > 1 ? turn % 2 * stage : 0);
         if (STAGES > 1) {
             if (next <= last)

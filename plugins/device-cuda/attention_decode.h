@@ -42,6 +42,12 @@ CU_FN uint32_t own_block(uint32_t b)
     return away ? (b / PER + away) * PER : b;
 }
 
+/* The one after block b. */
+CU_FN uint32_t next_block(uint32_t b)
+{
+    return (b + 1) % PER ? b + 1 : b + 1 + (gridDim.z - 1) * PER;
+}
+
 /* Returns the place of this thread's run of block b, if it has one. */
 CU_FN uint64_t find_run(const attend_args *a, const attend_tile *w, uint32_t b,
                         uint32_t last)
@@ -52,27 +58,34 @@ CU_FN uint64_t find_run(const attend_args *a, const attend_tile *w, uint32_t b,
     return attend_key<ATTEND_CACHE>(a, w, j, a->k_stride);
 }
 
-/* Loads block b of keys and of values, with 0 where no query of the tile
- * sees. */
+/* Loads block b of keys and of values, with 0 where no query of the tile sees.
+ * Where a row of pieces divides the threads, a thread's rows are a fixed number
+ * apart, so only their runs differ. */
 template <int DIM, int WARPS>
 CU_FN void load_runs(const attend_args *a, const attend_tile *w, uint32_t b,
                      const uint64_t *places,
                      uint16_t (*to)[ATTEND_BLOCK * attend_pitch<DIM>::of])
 {
     const uint32_t pieces = DIM / 8;
+    const uint32_t count = ATTEND_BLOCK * pieces / (WARPS * 32);
+    const bool even = WARPS * 32 % pieces == 0;
+    const uint32_t rows = WARPS * 32 / pieces; /* between a thread's */
+    static_assert(count * WARPS * 32 == ATTEND_BLOCK * pieces, "whole turns");
     const uint16_t *k = static_cast<const uint16_t *>(a->k);
     const uint16_t *v = static_cast<const uint16_t *>(a->v);
     uint32_t last = w->pos + w->count - 1;
     uint32_t first = attend_first_key(w->pos, a->window);
-    for (uint32_t i = threadIdx.x; i < ATTEND_BLOCK * pieces; i += WARPS * 32) {
-        uint32_t r = i / pieces;
-        uint32_t d = i % pieces * 8;
+#pragma unroll(count > 8 ? 4 : count)
+    for (uint32_t n = 0; n < count; n++) {
+        uint32_t i = threadIdx.x + n * (WARPS * 32);
+        uint32_t r = even ? threadIdx.x / pieces + n * rows : i / pieces;
+        uint32_t d = (even ? threadIdx.x : i) % pieces * 8;
         uint32_t j = b * ATTEND_BLOCK + r;
         int there = j >= first && j <= last && d < a->dim8;
-        uint64_t at =
-            there ? places[r / DECODE_RUN] + r % DECODE_RUN * a->k_stride + d
-                  : 0;
+        uint64_t at = places[r / DECODE_RUN] +
+                      (r % DECODE_RUN * (uint32_t)a->k_stride + d);
         uint32_t into = r * attend_pitch<DIM>::of + d;
+        at = there ? at : 0;
         cu_async16(to[0] + into, k + at, there ? 16 : 0);
         cu_async16(to[1] + into, v + at, there ? 16 : 0);
     }
@@ -163,7 +176,7 @@ CU_FN void decode_tile(const attend_args *a, const attend_tile *w, uint32_t b,
     load_tile_queries<DIM, WARPS * 32>(a, w, DECODE_ROWS, space->queries);
     __syncthreads();
     load_runs<DIM, WARPS>(a, w, b, space->places, space->keys[0]);
-    uint64_t ahead = find_run(a, w, own_block(b + 1), last);
+    uint64_t ahead = find_run(a, w, next_block(b), last);
     fold_rows r;
     lane_rows(a, w, 0, &r);
     fold<cols> f;
@@ -176,14 +189,14 @@ CU_FN void decode_tile(const attend_args *a, const attend_tile *w, uint32_t b,
     for (uint32_t turn = 0; b <= last; turn++) {
         uint16_t(*own)[ATTEND_BLOCK * attend_pitch<DIM>::of] =
             space->keys[turn % 2];
-        uint32_t next = own_block(b + 1);
+        uint32_t next = next_block(b);
         cu_async_wait<0>();
         /* All warps have left the turn before, whose buffers are free. */
         __syncthreads();
         if (next <= last) {
             load_runs<DIM, WARPS>(a, w, next, space->places,
                                   space->keys[(turn + 1) % 2]);
-            ahead = find_run(a, w, own_block(next + 1), last);
+            ahead = find_run(a, w, next_block(next), last);
         }
         put_scores<DIM, WARPS>(a, &r, space, own[0], b);
         __syncthreads();

@@ -16,6 +16,7 @@ extern "C" {
 #include "plugins/device-cpu/kernels.h"
 }
 
+#include "plugins/device-cuda/attention.h"
 #include "plugins/device-cuda/noise.h"
 
 namespace
@@ -79,6 +80,36 @@ void noise_is_never_above_its_bound(void **)
     assert_true(noise_bound(0xffffffffu) == NOISE_MOST);
 }
 
+__global__ void block_kernel(uint32_t *y, const uint32_t *x, attend_args a)
+{
+    uint32_t i = blockIdx.x * 256 + threadIdx.x;
+    y[i] = attend_block_of(&a, x[i]);
+}
+
+/* At and beside multiples of a block's tokens, up to the last position. */
+void blocks_of_a_cache_are_quotients(void **)
+{
+    static const uint32_t tokens[] = { 16,    48,          64,
+                                       80,    1008,        2064,
+                                       65536, 0x7ffffff0u, 0x55555550u };
+    static uint32_t x[PART];
+    static uint32_t y[PART];
+    for (uint32_t d : tokens) {
+        attend_args a = {};
+        a.per_block = UINT64_MAX / d + 1;
+        for (uint32_t i = 0; i < PART; i++) {
+            uint64_t most = UINT32_MAX / d;
+            uint64_t at = most * (i / 3) / (PART / 3) * d + i % 3 - 1;
+            x[i] = at > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(at);
+        }
+        CU_LAUNCH(block_kernel, PART / 256, 256, 0, nullptr, y, x, a);
+        for (uint32_t i = 0; i < PART; i++)
+            if (y[i] != x[i] / d)
+                fail_msg("key %u is in block %u of %u tokens, not %u", x[i],
+                         y[i], d, x[i] / d);
+    }
+}
+
 __global__ void map_kernel(uint32_t which, float *y, const float *x)
 {
     uint32_t i = blockIdx.x * 256 + threadIdx.x;
@@ -135,6 +166,7 @@ int main()
         cmocka_unit_test(functions_equal_the_cpu),
         cmocka_unit_test(exp_below_zero_equals_exp),
         cmocka_unit_test(noise_is_never_above_its_bound),
+        cmocka_unit_test(blocks_of_a_cache_are_quotients),
         cmocka_unit_test(sums_by_lanes_equal_sums_by_one_thread),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
