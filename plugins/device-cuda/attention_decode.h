@@ -11,9 +11,9 @@
  * Decoding waits for device memory. While a block is folded the next one is in
  * flight, and so are the numbers of the cache blocks that hold the one after
  * it. At head dimension 64 four thread blocks share a multiprocessor, at 128
- * two: 64 KiB are in flight, where the latency needs 23 KiB. A warp of four
- * does 16 products of tensor cores and 32 exp2f for a block of 16 KiB at head
- * dimension 64, about 600 cycles, and the multiprocessor reads 16 KiB in 900.
+ * two: 64 KiB are in flight, where the latency needs 23 KiB. Each scheduler has
+ * a warp of each thread block, which takes about 500 instructions for a block
+ * of 16 KiB at head dimension 64; the memory needs 900 cycles for it.
  */
 #ifndef CUDA_ATTENTION_DECODE_H
 #define CUDA_ATTENTION_DECODE_H
