@@ -82,7 +82,7 @@ for suite in "$build"/tests/test-gpu-*; do
     beside "suite.${suite##*/test-gpu-}" 120 "$suite"
 done
 beside train 200 "$source/tests/cuda/train.sh" gpu
-for suite in rows placed_bf16 lm_head_bf16; do
+for suite in rows placed_bf16 placed_decode lm_head_bf16; do
     for tool in memcheck racecheck; do
         beside "$tool.$suite" 150 "$checker" --tool $tool --error-exitcode 1 "$build/tests/test-gpu-$suite"
     done
