@@ -43,6 +43,8 @@ total_steps = 1
 max_token_len = 64
 [sft.optim]
 lr = $3
+[trainer]
+resume_from_path = $work/of-another-run
 INI
 }
 ini base.ini 9 0
