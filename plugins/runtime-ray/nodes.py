@@ -23,6 +23,7 @@ class Launcher:
         self.taken = 0
         self.stopped = 0  # turns up to this one do not begin any more
         self.child = None
+        self.raylet = os.getppid()
         self.prctl = ctypes.CDLL(None).prctl
 
     def put(self, **event):
@@ -61,7 +62,11 @@ class Launcher:
         reader.join(1)
         with self.changed:
             self.child = None
-        self.put(turn=turn, ended=describe(code), clean=code == 0)
+            self.changed.notify_all()
+        # Where the raylet has died Ray ends its workers, and what is below them. That
+        # the actor is gone tells more than that its process was killed.
+        if code >= 0 or os.getppid() == self.raylet:
+            self.put(turn=turn, ended=describe(code), clean=code == 0)
 
     def read(self, turn, child):
         while True:
