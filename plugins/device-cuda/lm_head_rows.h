@@ -296,7 +296,7 @@ typedef struct logit_sums {
     uint32_t ended;
 } logit_sums;
 
-/* What a lane adds, quad by quad: x, or x y. */
+/* A lane adds x, or x y, quad by quad. */
 typedef struct logit_terms {
     const float4 *x;
     const float4 *y;

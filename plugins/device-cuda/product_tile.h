@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tiles of product_tensor.cu are made of: copies of operands to shared
+ * The tiles of product_tensor.cu are made of this: copies of operands to shared
  * memory, fragments of them, and steps of the tensor cores.
  */
 #ifndef CUDA_PRODUCT_TILE_H

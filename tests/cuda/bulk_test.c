@@ -12,7 +12,7 @@
 #define POOL ((size_t)24 << 20)
 #define SHOWN 3 /* failures that are printed per kernel and form */
 #define FORMS 3
-/* What is compared with a tile of product_tensor */
+/* These are compared with a tile of product_tensor. */
 #define TILE 0
 #define BULK 1
 #define CUT 2

@@ -24,7 +24,7 @@ static const cut cuts[] = {
     { PRODUCT_NN, 9, 72, { 40, 8, 8 }, 2, 0, 1 },
 };
 
-/* What is added to the sums and how outputs are stored. */
+/* The sums end so: this is added to them, and outputs are stored like this. */
 typedef struct ends {
     int bias, add;
     uint8_t narrow;

@@ -207,7 +207,7 @@ static float *join_segments(cuda_device *d, const operands *o, uint32_t first,
     return sums;
 }
 
-/* What is added to the sums, in this order, and how they are stored. */
+/* The sums end so: these are added in this order, then they are stored. */
 typedef struct ends {
     int bias;
     int residual;

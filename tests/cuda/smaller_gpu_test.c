@@ -16,7 +16,7 @@ static const form forms[] = {
     { 2, 1, 256, 0, 0.0f, { 300 }, 0.0f },
 };
 
-/* What a GPU computes of the rows of a form. */
+/* A GPU computes this of the rows of a form. */
 typedef struct results {
     float *o, *lse, *prompt, *decoded, *grad;
 } results;

@@ -30,7 +30,7 @@ typedef struct work {
     uint64_t steps;
 } work;
 
-/* What a graph of an engine has once. */
+/* A graph of an engine has each of these once. */
 struct xray_graph {
     xray_advance advance;
     xray_attention_kv attention;
