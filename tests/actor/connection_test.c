@@ -348,6 +348,35 @@ static void messages_carry_known_regions(void **state)
     free(peers[0].conn.marks);
 }
 
+/* Whoever maps a region asks for its size; a page may have more bytes. */
+static void regions_have_the_bytes_that_were_asked_for(void **state)
+{
+    static xray_peer peers[2]; /* one that sends, and one that receives */
+    xr_local local = { .peers = peers, .peer_count = 1 };
+    xray_region *region = NULL;
+    xr_frame frame;
+    const void *data;
+    int fd;
+    (void)state;
+    peers[0].conn.fd = from.fd;
+    assert_int_equal(xr_local_runtime.region_create(&local, 5000, &region),
+                     XRAY_OK);
+    assert_int_equal(region->size, 5000);
+    assert_int_equal(
+        xr_local_runtime.send(&local, &peers[0], "A", 1, &region, 1), XRAY_OK);
+    assert_int_equal(xr_conn_read(&to), 0);
+    assert_int_equal(xr_conn_next(&to, &frame, &data, &fd), 1);
+    assert_int_equal(xr_local_region_frame(&peers[1], &frame, fd), 0);
+    const xray_region *got =
+        xr_local_runtime.region_find(&local, &peers[1], region->id);
+    assert_int_equal(got->size, 5000);
+    xr_local_regions_free(&peers[1].regions);
+    xr_local_runtime.region_destroy(&local, region);
+    xr_local_regions_free(&local.regions);
+    free(peers[0].conn.out);
+    free(peers[0].conn.marks);
+}
+
 static void announced_regions_are_checked(void **state)
 {
     (void)state;
@@ -398,6 +427,7 @@ int main(void)
         cmocka_unit_test(descriptors_without_room_are_lost),
         CASE(frame_headers_are_checked),
         CASE(messages_carry_known_regions),
+        CASE(regions_have_the_bytes_that_were_asked_for),
         cmocka_unit_test(announced_regions_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

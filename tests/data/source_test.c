@@ -346,6 +346,7 @@ static void folders_and_patterns_stand_for_their_files(void **state)
     expect_files("/set/a-*", "/set/a-10.csv.gz|/set/a-2.json.zst|");
     expect_files("/set/?.*", "/set/B.parquet|/set/b.jsonl|/set/c.parquet.zst|");
     expect_files("/set/[x].tsv", "/set/[x].tsv|");
+    expect_files("/set/[a-c].jsonl", "/set/b.jsonl|");
     /* In the order of the names, and only those of one name are sorted. */
     expect_files_of("/set/b.jsonl", "/set/a-*",
                     "/set/b.jsonl|/set/a-10.csv.gz|/set/a-2.json.zst|");

@@ -470,13 +470,19 @@ static void a_check_reports_every_tracker_that_would_fail(void **state)
         .header = { .size = offsetof(xray_tracker_ops, probe) },
         .probe = probe_one
     };
+    static const xray_tracker_ops unset = { .header =
+                                                XRAY_HEADER(xray_tracker_ops),
+                                            .create = create_one };
     xr_errors errors = { 0 };
     (void)state;
+    run.trackers[1].ops = &unset;
+    xr_trackers_probe(&run, &about, &errors);
+    assert_int_equal(errors.count, 0);
     all[0].probe = all[1].probe = all[2].probe = XRAY_E_CONFIG;
     all[0].key = "depth";
     all[0].says = " is too deep";
     all[2].says = "is full";
-    run.trackers[1].ops = &older; /* it has no probe */
+    run.trackers[1].ops = &older; /* made before there was a probe */
     xr_trackers_probe(&run, &about, &errors);
     assert_int_equal(errors.count, 2);
     assert_string_equal(errors.items[0],

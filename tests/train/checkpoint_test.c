@@ -40,8 +40,7 @@ static void resume_exactly(const rig_spec *spec)
 {
     char dir[256];
     rig_device device = rig_device_open(1);
-    rig a;
-    rig b;
+    rig a, b;
     rig_spec other = *spec;
     other.seed += 1; /* the loaded state must not depend on the earlier one */
     assert_int_equal(rig_open(&device, spec, &a), XRAY_OK);
@@ -110,8 +109,7 @@ static void frozen_blocks_have_no_moments(void **state)
     char path[512];
     rig_device device = rig_device_open(1);
     rig_spec spec = { .seed = 3, .frozen = 1 };
-    rig a;
-    rig b;
+    rig a, b;
     assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
     save_instance(&a, rig_mkdir(dir, sizeof(dir)));
     (void)snprintf(path, sizeof(path), "%s/" XM_OPTIM_FILE, dir);
@@ -138,8 +136,7 @@ static void imported_weights_train_alike(void **state)
     rig_device device = rig_device_open(1);
     rig_device other = rig_device_open(1);
     rig_spec spec = { .seed = 3 };
-    rig a;
-    rig b;
+    rig a, b;
     assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
     train_step(&a, 0);
     spec.seed = 4;
@@ -219,7 +216,7 @@ static void cut_file(const damage *d, const char *name, size_t keep)
 #define DAMAGE_TENSORS 128
 
 /* Rewrites a file without tensor `name` (height 0) or with that tensor in shape
- * [height, width], and with other metadata. */
+ * [height, width], or as BF16 (width 0), and with other metadata. */
 static void rewrite_tensor(const damage *d, const char *file, const char *name,
                            uint64_t height, uint64_t width,
                            const char *const *metadata)
@@ -242,7 +239,9 @@ static void rewrite_tensor(const damage *d, const char *file, const char *name,
                                      .dims = t->dims,
                                      .shape = { t->shape[0], t->shape[1] },
                                      .data = t->data };
-        if (hit) {
+        if (hit && width == 0) {
+            items[count].dtype = XM_ST_BF16;
+        } else if (hit) {
             items[count].dims = 2;
             items[count].shape[0] = height;
             items[count].shape[1] = width;
@@ -254,13 +253,14 @@ static void rewrite_tensor(const damage *d, const char *file, const char *name,
 }
 
 #define FORMAT "format", "xray.adamw/1"
+#define DOWN "model.layers.1.mlp.down_proj.weight"
 static const char *const good[] = { FORMAT, "step", "1", "version", "1", NULL };
 
 static void damaged_optimizer(void **state)
 {
     (void)state;
     damage d;
-    const char *down = "model.layers.1.mlp.down_proj.weight.exp_avg_sq";
+    const char *down = DOWN ".exp_avg_sq";
     open_damage(&d);
     expect_damage_refused(&d, XM_OPTIM_FILE); /* does not exist */
     cut_file(&d, XM_OPTIM_FILE, 0);
@@ -273,6 +273,8 @@ static void damaged_optimizer(void **state)
     expect_damage_refused(&d, "shape [56, 32], expected [32, 56]");
     rewrite_tensor(&d, XM_OPTIM_FILE, down, 32, 28, good);
     expect_damage_refused(&d, "shape [32, 28], expected [32, 56]");
+    rewrite_tensor(&d, XM_OPTIM_FILE, down, 1, 0, good);
+    expect_damage_refused(&d, "exp_avg_sq is not F32");
     /* The last one of the file. */
     rewrite_tensor(&d, XM_OPTIM_FILE, "lm_head.weight.exp_avg_sq", 1, 32, good);
     expect_damage_refused(&d, "exp_avg_sq has shape [1, 32], expected [");
@@ -315,8 +317,7 @@ static void damaged_weights(void **state)
 {
     (void)state;
     damage d;
-    const char *weights = "model.safetensors";
-    const char *down = "model.layers.1.mlp.down_proj.weight";
+    const char *weights = "model.safetensors", *down = DOWN;
     static const char *const format[] = { "format", "pt", NULL };
     open_damage(&d);
     save_instance(&d.saved, d.dir);
@@ -485,8 +486,7 @@ static void offloaded_values(void **state)
     rig_device device = rig_device_open(1);
     rig_spec spec = { .seed = 3 };
     rig_spec mapped = { .seed = 4, .offload_param = 1, .offload_optimizer = 1 };
-    rig a;
-    rig b;
+    rig a, b;
     rig c;
     assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
     assert_int_equal(rig_open(&device, &mapped, &b), XRAY_OK);
