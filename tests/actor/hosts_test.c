@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include "tests/actor/hosts_rig.h"
 
@@ -313,6 +315,23 @@ static void silent_actors_are_killed(void **state)
     expect_loss(peers[1], "exited with status 0", 1);
 }
 
+/* A command of `launch` may be a shell that waits for what it started. */
+static void what_a_launched_shell_started_is_killed(void **state)
+{
+    static const char *const shell[] = { "/bin/sh", "-c", "sleep 5; exit",
+                                         NULL };
+    int status = 0;
+    (void)state;
+    /* Whoever loses its parent becomes a child of this process. */
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+    create_with(1000, 500);
+    peers[0] = spawn_program(shell, 0);
+    const pid_t group = (pid_t)ops->pid(self, peers[0]);
+    expect_loss(peers[0], "did not start within 0.5 s", 0);
+    while (waitpid(-group, &status, 0) > 0)
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
 /* Sending to a stopped actor ends when that is found to hang. */
 static void stopped_actor_delays_a_send(void **state)
 {
@@ -381,6 +400,8 @@ int main(int argc, char **argv)
         CASE(regions_carry_parts),
         CASE(parts_may_be_of_any_length),
         CASE(other_hosts_are_refused),
+        cmocka_unit_test_setup_teardown(what_a_launched_shell_started_is_killed,
+                                        count_files, end_actors),
         cmocka_unit_test_setup_teardown(stopped_actor_delays_a_send,
                                         count_files, end_actors),
     };

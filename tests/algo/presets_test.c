@@ -339,6 +339,40 @@ static int has_bounds(const grpo_preset *preset, const char *project)
            preset->loss_mode != GRPO_GSPO && preset->loss_mode != GRPO_GEO_MEAN;
 }
 
+/* Whoever names a preset and no more than it asks for gets its numbers; a
+ * preset that leaves one open has the key's default. */
+static void check_rule(const grpo_preset *preset)
+{
+    rig r;
+    grpo_rule rule;
+    rig_open(&r, preset->loss_mode == GRPO_DRO
+                     ? RIG_KEYS("preset", preset->name, "dro_beta", "1")
+                     : RIG_KEYS("preset", preset->name));
+    assert_int_equal(
+        grpo_rule_resolve(&r.host.api, (const void *)r.config, &rule), XRAY_OK);
+    assert_int_equal(rule.estimator.type, preset->adv_estimator);
+    assert_int_equal(rule.estimator.deviation, preset->deviation);
+    near(rule.estimator.epsilon, preset->adv_epsilon, 0);
+    assert_int_equal(rule.loss.mode, preset->loss_mode);
+    near(rule.loss.clip.low, preset->clip_low < 0 ? 0.2 : preset->clip_low, 0);
+    near(rule.loss.clip.high, preset->clip_high < 0 ? 0.2 : preset->clip_high,
+         0);
+    near(rule.loss.clip.dual, preset->clip_ratio_c, 0);
+    near(rule.loss.clip.bound, preset->safety_bounds ? 20 : 0, 0);
+    assert_int_equal(rule.loss.kl_bounded, preset->safety_bounds);
+    assert_int_equal(rule.loss.agg, preset->loss_agg_mode);
+    assert_int_equal(rule.loss.use_kl, preset->kl_loss_coef >= 0);
+    near(rule.loss.kl_coefficient,
+         preset->kl_loss_coef < 0 ? 0.001 : preset->kl_loss_coef, 0);
+    assert_int_equal(rule.loss.kl_type, preset->kl_clamped
+                                            ? XM_RL_KL_K3 + XM_RL_KL_CLAMPED
+                                            : XM_RL_KL_K3);
+    near(rule.loss.ppo_kl_coef,
+         preset->ppo_kl_coef > 0 ? preset->ppo_kl_coef : 0.1, 0);
+    assert_int_equal(rule.filter_groups, preset->filter_groups);
+    rig_close(&r);
+}
+
 /* A user chooses a preset by the table that `xray algo list` prints. */
 static void cells_are_the_numbers_in_force(void **state)
 {
@@ -350,6 +384,7 @@ static void cells_are_the_numbers_in_force(void **state)
         const char *dual = cells[find_column("dual clip")];
         const char *kl = cells[find_column("KL")];
         assert_string_equal(cells[0], preset->name);
+        check_rule(preset);
         check_clip(preset, cells[find_column("clip")]);
         near(preset->clip_ratio_c,
              strcmp(dual, "off") == 0 ? 0 : read_number(dual), 0);
