@@ -65,7 +65,7 @@ check_commands() { # PAGE BUILD
     number=${line%%:*} text=${line#*:    }
     word=${text%% *}
     [[ $word != */* || -x $word ]] || echo "$1:$number: $word is not there"
-    if [[ $text =~ ^tests/mutate/run.sh\ (.+) ]]; then
+    if [[ $text =~ ^tests/mutate/run.py\ (.+) ]]; then
       grep -qxF "slip ${BASH_REMATCH[1]}" tests/mutate/slips.txt || echo "$1:$number: there is no slip ${BASH_REMATCH[1]}"
     fi
     if [[ $text =~ --preset\ ([a-z-]+) ]]; then
