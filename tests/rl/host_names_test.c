@@ -32,7 +32,7 @@ static void read_hosts(xr_run_config *ini, const char *const *hosts)
 
 static void expect_hosts(const xr_run_config *ini, const char *want)
 {
-    char text[200] = "";
+    char text[300] = "";
     char name[XR_HOST_NAME_CAP];
     size_t at = 0;
     for (uint32_t r = 0; r < 4; r++)
@@ -41,6 +41,10 @@ static void expect_hosts(const xr_run_config *ini, const char *want)
                                got.local[r]);
     assert_string_equal(text, want);
 }
+
+/* As many characters as a name may have. */
+#define NAME_63 \
+    "n23456789-123456789-123456789-123456789-123456789-123456789-123"
 
 static void ranks_fill_hosts_in_order(void **state)
 {
@@ -54,6 +58,14 @@ static void ranks_fill_hosts_in_order(void **state)
         { { "a", "b:3" }, "a.0 b.0 b.1 b.2", 3, 2 },
         { { "a", "b", "c", "10.0.0.4" }, "a.0 b.0 c.0 10.0.0.4.0", 1, 4 },
         { { "a:4", "b:4" }, "a.0 a.1 a.2 a.3", 4, 1 },
+        { { "_n-1.A_z:2", "Zz09:2" },
+          "_n-1.A_z.0 _n-1.A_z.1 Zz09.0 Zz09.1",
+          2,
+          2 },
+        { { NAME_63 ":4" },
+          NAME_63 ".0 " NAME_63 ".1 " NAME_63 ".2 " NAME_63 ".3",
+          4,
+          1 },
         { { "a:3", "b:1024" }, "a.0 a.1 a.2 b.0", 3, 2 },
     };
     (void)state;
@@ -87,9 +99,7 @@ static void wrong_hosts_are_refused(void **state)
         { "-a:4", "b", "\"-a:4\" is not the name of a host" },
         { "a;b:4", "b", "\"a;b:4\" is not the name of a host" },
         { "a$(b):4", "b", "\"a$(b):4\" is not the name of a host" },
-        { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-          ":4",
-          "b", "is not the name of a host" },
+        { NAME_63 "4:4", "b", "4:4\" is not the name of a host" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

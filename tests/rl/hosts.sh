@@ -53,6 +53,15 @@ awk -v four="$four" -v three="$(planned a,b:3)" -v two="$(planned a:2,b:2)" 'BEG
     exit !(f[2] == w[2] && f[2] == h[2] && f[1] > h[1] && h[1] > w[1]) }' ||
     fail "planned: $four on four ranks, $(planned a,b:3) on three, $(planned a:2,b:2) on two"
 
+# With threads = 0 the ranks of the fullest host share its cores.
+cores=$(getconf _NPROCESSORS_ONLN)
+threads() { # THREADS: the memory of three ranks, of which a host has two
+    "$XRAY_BIN" plan "$work/run.ini" --set run.ranks=3 --set run.runtime=hosts --set run.comm=tcp --set runtime.interface=lo \
+        --set placement.hosts=a:2,b --set "run.threads=$1" | awk '$1 == "all" { print $(NF - 1), $NF }'
+}
+[ "$(threads 0)" = "$(threads $((cores > 2 ? cores / 2 : 1)))" ] || fail "threads: the ranks plan $(threads 0)"
+[ "$(threads 1)" != "$(threads 2)" ] || fail "threads make no difference"
+
 # A run goes on under the other runtime.
 more=(--set run.ranks=2 --set trainer.total_training_steps=5)
 run two "${hosts[@]}" "${more[@]}"
@@ -72,6 +81,13 @@ lost killed "was killed by signal 9 \(Killed\)" localhost 5 hit KILL
 held stopped train-hold 2
 sleep 1
 lost stopped "hangs: no sign of life for 3\.[0-9] s, its process is stopped \(killed\)" localhost 5 hit STOP
+
+# The limit of silence holds with the built-in runtime, too.
+held quiet train-hold 2 --set run.runtime=local --set placement.hosts= --set runtime.silence=800ms
+hit STOP
+ended quiet 1
+grep -Eq 'actor workhorse 1 \(rank 1, pid [0-9]+\): .*hangs: no sign of life for (0\.[89]|1\.[0-9]) s, its process is stopped \(killed\)' \
+    "$work/err" || fail "quiet: what was lost is not said: $(cat "$work/err")"
 
 held orphan infer-wait 12
 {

@@ -27,6 +27,24 @@ static void the_text_of_a_workhorse_describes_its_run(void **state)
     assert_string_equal(around.seed, "13");
 }
 
+/* The run's folder may be missing on another host. */
+static void a_workhorse_enters_the_folder_of_its_run(void **state)
+{
+    static const char *const texts[] = { "4 \n/\n[run]\nseed = 13\n",
+                                         "4 \n/no/such\n[run]\nseed = 13\n" };
+    char before[4096];
+    char here[8];
+    (void)state;
+    assert_non_null(getcwd(before, sizeof(before)));
+    for (size_t i = 0; i < 2; i++) {
+        xr_workhorse_class.destroy(horse);
+        assert_int_equal(create_horse(texts[i]), XRAY_OK);
+        assert_non_null(getcwd(here, sizeof(here)));
+        assert_string_equal(here, "/");
+    }
+    assert_int_equal(chdir(before), 0);
+}
+
 static void a_text_without_a_first_line_is_refused(void **state)
 {
     static const char *const texts[] = { "",           "4",      "4\n",
@@ -85,11 +103,20 @@ static void a_workhorse_knows_its_rank(void **state)
     (void)signal(SIGTERM, SIG_DFL);
     assert_int_equal(create_horse(TEXT), XRAY_OK);
     assert_string_equal(getenv("XRAY_RANK"), "3");
+    assert_string_equal(getenv("XRAY_LOCAL_RANK"), "3");
     assert_int_equal(sigaction(SIGINT, NULL, &action), 0);
     assert_true(action.sa_handler == SIG_IGN);
     assert_int_equal(sigaction(SIGTERM, NULL, &action), 0);
     assert_true(action.sa_handler == SIG_DFL);
     (void)signal(SIGINT, SIG_DFL);
+    /* On several hosts it has a number among the ranks of its own, too. */
+    xr_workhorse_class.destroy(horse);
+    run.placement.size = RANK + 1;
+    run.placement.hosts = 2;
+    run.placement.local[RANK] = 1;
+    assert_int_equal(create_horse(TEXT), XRAY_OK);
+    assert_string_equal(getenv("XRAY_RANK"), "3");
+    assert_string_equal(getenv("XRAY_LOCAL_RANK"), "1");
 }
 
 /* A communicator only knows that the gather failed; the error says which rank
@@ -543,6 +570,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_text_of_a_workhorse_describes_its_run),
+        TEST(a_workhorse_enters_the_folder_of_its_run),
         TEST(a_text_without_a_first_line_is_refused),
         TEST(faults_of_the_configuration_end_a_workhorse),
         TEST(a_workhorse_knows_its_rank),
