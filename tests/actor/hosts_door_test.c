@@ -159,6 +159,8 @@ static void silent_guests_make_room(void **state)
     for (int i = 0; i < MANY; i++) {
         fds[i] = door_connect();
         door_poll();
+        if (i <= 64)
+            assert_int_equal(door.line_count, i / 64);
     }
     assert_in_range(door.line_count, 10, 20);
     expect_actor();
@@ -169,6 +171,20 @@ static void silent_guests_make_room(void **state)
     assert_int_equal(door.line_count, 20);
     assert_non_null(
         strstr(door.lines[19 % 16], "; later ones are not reported"));
+}
+
+static void silent_guests_have_ten_seconds(void **state)
+{
+    const xr_hosts *hosts = door.self;
+    (void)state;
+    int fd = door_connect();
+    door_poll();
+    const uint64_t since = hosts->door.guests[0].since_ms;
+    xr_hosts_check_guests(door.self, since + 9999);
+    assert_int_equal(door.line_count, 0);
+    xr_hosts_check_guests(door.self, since + 10000);
+    assert_int_equal(door.line_count, 1);
+    door_expect_refusal(fd, "it sent no hello within 10 s");
 }
 
 /* Bytes of somebody who knows the token, but are no frames. */
@@ -254,6 +270,29 @@ static void failed_launchers_are_reported(void **state)
     assert_int_equal(door_spawn("a;b"), XRAY_E_ARG);
     assert_string_equal(door.said,
                         "actor it: \"a;b\" is not the name of a host");
+}
+
+/* All that a launcher says reaches the standard error of the run. */
+static void what_launchers_say_is_passed_on(void **state)
+{
+    char text[64] = "";
+    int ends[2];
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    const int saved = dup(STDERR_FILENO);
+    (void)dup2(ends[1], STDERR_FILENO);
+    door_open("sh -c 'echo one >&2; echo two of $0 >&2; exit 1' {host}", 60000);
+    assert_int_equal(door_spawn("node-1"), XRAY_OK);
+    door_expect_loss(
+        "did not start: its launcher exited with status 1: two of node-1");
+    (void)dup2(saved, STDERR_FILENO);
+    (void)close(saved);
+    (void)close(ends[1]);
+    size_t size = 0;
+    for (ssize_t n = 1; n > 0; size += (size_t)n)
+        n = read(ends[0], text + size, sizeof(text) - 1 - size);
+    (void)close(ends[0]);
+    assert_string_equal(text, "one\ntwo of node-1\n");
 }
 
 static void unknown_interfaces_are_refused(void **state)
@@ -457,9 +496,11 @@ int main(void)
         CASE(replayed_hello_is_refused),
         CASE(other_builds_are_refused),
         CASE(silent_guests_make_room),
+        CASE(silent_guests_have_ten_seconds),
         CASE(damaged_frames_end_the_actor),
         CASE(longer_messages_than_announced_end_the_actor),
         cmocka_unit_test_teardown(failed_launchers_are_reported, door_end),
+        cmocka_unit_test_teardown(what_launchers_say_is_passed_on, door_end),
         cmocka_unit_test(unknown_interfaces_are_refused),
         cmocka_unit_test(tls_needs_its_library),
         cmocka_unit_test(addresses_are_chosen_by_rule),

@@ -348,6 +348,20 @@ static void stopped_actor_delays_a_send(void **state)
     expect_loss(peers[0], "hangs: no sign of life for 1.", 0);
 }
 
+static void messages_carry_up_to_64_regions(void **state)
+{
+    xray_region *regions[65];
+    (void)state;
+    for (size_t i = 0; i < 65; i++)
+        assert_int_equal(ops->region_create(self, PAGE, &regions[i]), XRAY_OK);
+    assert_int_equal(ops->send(self, peers[0], "A", 2, regions, 64), XRAY_OK);
+    expect_text(peers[0], "A");
+    assert_int_equal(ops->send(self, peers[0], "A", 2, regions, 65),
+                     XRAY_E_ARG);
+    assert_string_equal(said, "a message of 2 bytes and 65 regions is larger "
+                              "than 2147483648 bytes and 64 regions");
+}
+
 static void other_hosts_are_refused(void **state)
 {
     const xray_actor_spec spec = { .header = XRAY_HEADER(xray_actor_spec),
@@ -399,6 +413,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest copied[] = {
         CASE(regions_carry_parts),
         CASE(parts_may_be_of_any_length),
+        CASE(messages_carry_up_to_64_regions),
         CASE(other_hosts_are_refused),
         cmocka_unit_test_setup_teardown(what_a_launched_shell_started_is_killed,
                                         count_files, end_actors),
