@@ -145,12 +145,12 @@ static void lines_may_bias_logits(void **state)
     static const char *const values[] = { "[1]", "{\"x\":1}", "{\"-1\":1}",
                                           "{\"5\":101}", "{\"5\":\"1\"}" };
     (void)state;
-    const program_result *r =
-        RUN("{\"ids\":[1],\"max_tokens\":3,\"logit_bias\":{\"2\":1,\"5\":99}}\n"
-            "{\"ids\":[1],\"max_tokens\":3,\"logit_bias\":{}}\n"
-            "{\"ids\":[1],\"max_tokens\":3}\n"
-            "{\"ids\":[1],\"logit_bias\":{\"99\":1}}\n",
-            "generate", DRAWN, "--temperature", "0");
+    const program_result *r = RUN(
+        "{\"ids\":[1],\"max_tokens\":3,\"logit_bias\":{\"2\":-100,\"5\":100}}\n"
+        "{\"ids\":[1],\"max_tokens\":3,\"logit_bias\":{}}\n"
+        "{\"ids\":[1],\"max_tokens\":3}\n"
+        "{\"ids\":[1],\"logit_bias\":{\"99\":1}}\n",
+        "generate", DRAWN, "--temperature", "0");
     expect_code(r, 1);
     expect_text(r->out, "{\"outputs\":[{\"ids\":[5,5,5],");
     expect_error(r, 3,
@@ -192,6 +192,8 @@ static void lines_may_name_ids(void **state)
     } cases[] = {
         { FORCED "\"seed\":3}\n", "[5,5,6,5]", "\"length\"" },
         { FORCED "\"stop_token_ids\":[9,6]}\n", "[5,5,6]", "\"stop\"" },
+        { FORCED "\"stop_token_ids\":[6],\"ignore_eos\":true}\n", "[5,5,6]",
+          "\"stop\"" },
         { FORCED "\"stop_id_lists\":[[6],[5,5]]}\n", "[5,5]", "\"stop\"" },
         { FORCED "\"repeat_size\":1,\"repeat_count\":2}\n", "[5,5]",
           "\"repeat\"" },

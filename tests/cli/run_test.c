@@ -226,6 +226,39 @@ static void signals_are_answered_to_the_word(void **state)
     (void)unsetenv("SICK_FLAG");
 }
 
+/* A call that takes a minute is left after two seconds, or by a third signal,
+ * which the exit code then tells. */
+static void calls_that_do_not_end_are_left(void **state)
+{
+    (void)state;
+    static const int codes[] = { 128 + SIGTERM, 128 + SIGINT };
+    static const char *const thirds[] = { "kill -TERM $run", "true" };
+    write_run("1");
+    assert_int_equal(setenv("RUN_INI", run_ini, 1), 0);
+    for (size_t i = 0; i < 2; i++) {
+        (void)make_waiting_engine();
+        assert_int_equal(setenv("THIRD", thirds[i], 1), 0);
+        const program_result *r = program_shell(
+            "exec 2>\"$XRAY_SCRATCH/said\"\n"
+            "said() { until grep -q \"$1\" \"$XRAY_SCRATCH/said\"; do kill -0 "
+            "$run || exit 99; done; }\n"
+            "env --default-signal=INT \"$XRAY_BIN\" train \"$RUN_INI\" --set "
+            "run.infer=sick --plugin-path \"$XRAY_BUILD/tests/sick\" & run=$!\n"
+            "until [ -s \"$SICK_FLAG\" ]; do kill -0 $run || exit 99; done\n"
+            "kill -INT $run && said 'a second signal stops' && kill -INT $run "
+            "&& said 'stopped at once' && eval \"$THIRD\"\n"
+            "begin=$(date +%s); wait $run; code=$?\n"
+            "[ $(($(date +%s) - begin)) -lt 30 ] || exit 97\n"
+            "[ $(grep -c 'stopped at once' $XRAY_SCRATCH/said) = 1 ] || exit "
+            "98\n"
+            "exit $code\n");
+        expect_code(r, codes[i]);
+    }
+    (void)unsetenv("SICK");
+    (void)unsetenv("SICK_AT");
+    (void)unsetenv("SICK_FLAG");
+}
+
 /* A shell starts background jobs so: an interrupt is for the one in front. */
 static void ignored_interrupts_stay_ignored(void **state)
 {
@@ -338,6 +371,7 @@ int main(void)
         cmocka_unit_test(second_signal_stops_at_once),
         cmocka_unit_test(resume_command_drops_a_chosen_checkpoint),
         cmocka_unit_test(signals_are_answered_to_the_word),
+        cmocka_unit_test(calls_that_do_not_end_are_left),
         cmocka_unit_test(ignored_interrupts_stay_ignored),
         cmocka_unit_test(faults_of_a_run_are_reported),
         cmocka_unit_test(rewards_are_scored_separately),
