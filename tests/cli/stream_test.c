@@ -329,23 +329,31 @@ static void errors_go_to_standard_error(void **state)
         "xray: stdin:5: there is no key \"stream\"\n");
 }
 
-/* Before a line is read: the program does not wait for input. */
+/* Before a line is read: the program does not wait for input. Texts as they
+ * come need no abort of a sample, which stops do. */
 static void what_cannot_be_watched_is_refused(void **state)
 {
     (void)state;
     static const char shell[] =
-        "export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/fakes\n"
+        "export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/fakes:$XRAY_BUILD/tests/"
+        "sick SICK=infer-no-abort\n"
         "mkfifo $XRAY_SCRATCH/never && exec 3<>$XRAY_SCRATCH/never\n"
-        "for what in '--stop a' --stream; do\n"
-        "$XRAY_BIN generate --model $MODEL --infer grid $what <&3; echo $?\n"
-        "done 2>&1\n";
+        "for what in 'grid --stop a' 'grid --stream' 'sick --stop a'; do\n"
+        "timeout 60 $XRAY_BIN generate --model $MODEL --infer $what <&3; echo "
+        "$?\n"
+        "done 2>&1\n"
+        "$XRAY_BIN generate --model $MODEL --infer sick --stream </dev/null "
+        "2>&1; echo $?\n";
     assert_int_equal(setenv("MODEL", stories(), 1), 0);
     const program_result *r = program_shell(shell);
     assert_string_equal(
         r->out, "xray: --stop: infer.grid does not offer stream, which is "
                 "asked for\n2\n"
                 "xray: --stream: infer.grid does not offer stream, which is "
-                "asked for\n2\n");
+                "asked for\n2\n"
+                "xray: --stop: infer.sick does not offer the abort of one "
+                "sample, which is asked for\n2\n"
+                "0\n");
 }
 
 int main(void)

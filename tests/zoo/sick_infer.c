@@ -202,6 +202,8 @@ const xray_component *sick_infer(void)
     ops.abort = infer_abort;
     ops.update = infer_update;
     ops.weights = infer_weights;
+    if (sick_is("infer-no-abort"))
+        ops.capabilities &= ~(uint64_t)XRAY_INFER_ABORT_SAMPLE;
     component.name = "sick";
     component.ops = &ops;
     return &component;
