@@ -142,7 +142,37 @@ cores=$(getconf _NPROCESSORS_ONLN)
 ab base.ini base.ini --out five --seed-list 0 --jobs 2 >text 2>err || fail "$(cat err)"
 share=$((cores / 2 > 0 ? cores / 2 : 1))
 grep -qx "threads = $share" five/base-2/seed-0/global_step_1/run.ini || fail "threads: $(grep threads five/base-2/seed-0/global_step_1/run.ini)"
+# By itself xray ab lets one that may use all cores run alone.
+ab base.ini base.ini --out alone --seed-list 0 >text 2>err || fail "$(cat err)"
+grep -qx "threads = 0" alone/base-2/seed-0/global_step_1/run.ini || fail "threads: $(grep threads alone/base-2/seed-0/global_step_1/run.ini)"
 sed -i 's/^threads = .*/threads = 1/' base.ini
+
+# ---- runs at a time ------------------------------------------------------------------
+find_runs() { # SEED: the processes of $ab
+    runs=()
+    for run in $(cat "/proc/$ab/task"/*/children); do
+        ! grep -qaF "run.seed=$1" "/proc/$run/cmdline" 2>/dev/null || runs+=("$run")
+    done
+}
+at_a_time() { # THREADS SEED: of the second variant; how many run once the first has made a step
+    sed -i "s/^threads = .*/threads = $1/" sub/base.ini
+    "$XRAY_BIN" ab --job sft --out many --seed-list "$2" base.ini sub/base.ini --set sft.total_steps=100000000 >text 2>err &
+    ab=$!
+    runs=()
+    trap 'kill -KILL "$ab" "${runs[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
+    until [ -s "many/base/seed-$2/metrics.jsonl" ]; do
+        kill -0 "$ab" 2>/dev/null || fail "it ended: $(cat err)"
+        sleep 0.01
+    done
+    find_runs "$2"
+    { kill -KILL "$ab" "${runs[@]}" && wait "$ab" || true; } 2>/dev/null
+    trap 'rm -rf "$work"' EXIT
+}
+at_a_time 1 1
+[ "${#runs[@]}" = $((cores > 1 ? 2 : 1)) ] || fail "${#runs[@]} runs of one thread at a time"
+at_a_time "$cores" 2
+[ "${#runs[@]}" = 1 ] || fail "${#runs[@]} runs at a time, of which one uses all cores"
+sed -i 's/^threads = .*/threads = 1/' sub/base.ini
 
 # ---- runs that fail ----------------------------------------------------------------
 mkdir -p three/base/seed-10
@@ -167,10 +197,7 @@ runs=()
 trap 'kill -KILL "$ab" "${runs[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 while [ "${#runs[@]}" -lt 2 ]; do
     kill -0 "$ab" 2>/dev/null || fail "it ended: $(cat err)"
-    runs=()
-    for run in $(cat "/proc/$ab/task"/*/children); do
-        ! grep -qaF run.seed=3 "/proc/$run/cmdline" 2>/dev/null || runs+=("$run")
-    done
+    find_runs 3
 done
 kill -STOP "${runs[@]}"
 for run in "${runs[@]}"; do
