@@ -375,6 +375,126 @@ static void test_submit(void **state)
     assert_string_equal(out, "argv xray train run.ini\ncanceled\n");
 }
 
+/* An interpreter whose package ray is that of the test. */
+static const char *write_stub(void)
+{
+    static char path[600];
+    char script[1024];
+    const char *source = getenv("XRAY_SOURCE");
+    (void)snprintf(script, sizeof(script),
+                   "#!/bin/sh\nPYTHONDONTWRITEBYTECODE=1 "
+                   "PYTHONPATH='%s/tests/ray/stub' exec python3 \"$@\"\n",
+                   source ? source : ".");
+    (void)snprintf(path, sizeof(path), "%s", scratch_write("stub", script));
+    assert_int_equal(chmod(path, 0700), 0);
+    return path;
+}
+
+/* Without a core of its own a Workhorse counts as one, and every one has the
+ * memory of the largest. The nodes have 4 CPU, 1 GPU and 8 GiB each. */
+static void test_places(void **state)
+{
+    static const struct {
+        uint64_t memory[2];
+        const char *resource;
+        uint32_t threads;
+        uint32_t devices;
+        const char *says;
+    } cases[] = {
+        { { 1, UINT64_C(9) << 30 },
+          NULL,
+          0,
+          0,
+          "Ray cannot place the run: no node has 1 CPU + 9.0 GiB of memory; "
+          "the cluster has 2 nodes with 8 CPU, 16.0 GiB of memory" },
+        { { UINT64_C(8) << 30, 1 },
+          NULL,
+          1,
+          2,
+          "no node has 1 CPU + 2 GPU + 8.0 GiB of memory" },
+        { { 0, 0 }, NULL, 5, 0, "no node has 5 CPU; the" },
+        { { 0, 0 },
+          "fast : 0.5",
+          2,
+          1,
+          "no node has 2 CPU + 1 GPU + 0.5 fast" },
+        { { 0, 0 }, "CPU:1", 1, 0, "resources: CPU:1: expected NAME:AMOUNT" },
+        { { 0, 0 }, "GPU:1", 1, 0, "resources: GPU:1: expected NAME:AMOUNT" },
+        { { 0, 0 }, "fast", 1, 0, "resources: fast: expected NAME:AMOUNT" },
+        { { 0, 0 }, "fast:0", 1, 0, "resources: fast:0: expected NAME:AMOUNT" },
+        { { 0, 0 }, ":1", 1, 0, "resources: :1: expected NAME:AMOUNT" },
+    };
+    const char *python = write_stub();
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        launcher_rig rig;
+        rig_prepare(&rig, 2, python, "auto");
+        for (int k = 0; k < 2; k++) {
+            rig.places[k].threads = cases[i].threads;
+            rig.places[k].devices = cases[i].devices;
+            rig.places[k].memory = cases[i].memory[k];
+        }
+        rig.config.resources =
+            (xray_list){ &cases[i].resource, cases[i].resource != NULL };
+        rig_expect_refused(&rig, XRAY_E_CONFIG, cases[i].says);
+    }
+}
+
+/* What every node lacks is in one sentence, in the order of their addresses.
+ * Places that a cluster may grow by are not compared. */
+static void test_nodes(void **state)
+{
+    launcher_rig rig;
+    char program[600];
+    char script[64] = "#!/bin/sh\necho build 2\n";
+    (void)state;
+    (void)snprintf(program, sizeof(program), "%s",
+                   scratch_write("program", script));
+    assert_int_equal(chmod(program, 0700), 0);
+    rig_prepare(&rig, 2, write_stub(), "auto");
+    rig.setup.program = program;
+    rig.places[0].threads = 9;
+    rig.paths[0] = "/none/data";
+    assert_int_equal(ray_ops.check(&rig.setup, &rig.config), XRAY_E_CONFIG);
+    const char *at = strstr(rig.host.reason, "no node has 9 CPU; the cluster");
+    at = at ? strstr(at, "; node 10.0.0.1 has another build of ") : NULL;
+    at = at ? strstr(at, ": build 2, while this one is build 1; ") : NULL;
+    at = at ? strstr(at, "; node 10.0.0.1 does not see /none/data; ") : NULL;
+    at = at ? strstr(at, "; node 10.0.0.2 does not see /none/data") : NULL;
+    if (!at)
+        fail_msg("the reason is: %s", rig.host.reason);
+    rig.setup.program = "/none/xray";
+    rig.config.autoscale = 1;
+    assert_int_equal(ray_ops.check(&rig.setup, &rig.config), XRAY_E_CONFIG);
+    assert_null(strstr(rig.host.reason, "no node has"));
+    assert_non_null(strstr(rig.host.reason, "node 10.0.0.1 has no program "
+                                            "/none/xray; "));
+    (void)scratch_write("program", "#!/bin/sh\necho build 1\n");
+    rig.setup.program = program;
+    rig.paths[0] = "/";
+    assert_int_equal(ray_ops.check(&rig.setup, &rig.config), XRAY_OK);
+}
+
+/* A job begins in the folder of the run, has ten minutes to stop unless
+ * runtime_env says otherwise, and its exit code is passed on. */
+static void test_job(void **state)
+{
+    launcher_rig rig;
+    char out[400];
+    (void)state;
+    rig_prepare(&rig, 1, write_stub(), "http://head:8265");
+    rig.setup.folder = "/two words";
+    assert_int_equal(submit(&rig, out, sizeof(out)), 5);
+    assert_string_equal(out, "cd '/two words' && exec xray train run.ini "
+                             "[('RAY_JOB_STOP_WAIT_TIME_S', '600')] run.ini\n");
+    rig_prepare(&rig, 1, write_stub(), "auto");
+    rig.config.runtime_env =
+        "{\"env_vars\": {\"A\": \"b\", \"RAY_JOB_STOP_WAIT_TIME_S\": \"7\"}}";
+    assert_int_equal(submit(&rig, out, sizeof(out)), 5);
+    assert_string_equal(out, "cd / && exec xray train run.ini [('A', 'b'), "
+                             "('RAY_JOB_STOP_WAIT_TIME_S', '7')] run.ini\n");
+}
+
 static int has_python(void)
 {
     const xr_child child = { .name = "python3",
@@ -404,6 +524,9 @@ int main(void)
         cmocka_unit_test(test_own_bridge),
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_submit),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_job),
     };
     const char *source = getenv("XRAY_SOURCE");
     if (!has_python()) {
