@@ -203,6 +203,8 @@ static void engine_places_ranks(void **state)
         { "a", NULL, "b", "b" },
         { "a", "", "b", "b" },
         { "-a", "-a", "b", "b" },
+        { NAME_63, NAME_63, "_b", "_b" },
+        { "a", NAME_63 "4", NAME_63 "4", NAME_63 "4" },
     };
     (void)state;
     expect_places(names[0], "node1:2, node2:2");
@@ -220,6 +222,9 @@ static void engine_places_ranks(void **state)
     expect_places(names[4], "the host of rank 1, \"\", is not the name");
     expect_places(names[5], "the host of rank 1, \"\", is not the name");
     expect_places(names[6], "the host of rank 0, \"-a\", is not the name");
+    expect_places(names[7], NAME_63 ":2, _b:2");
+    expect_places(names[8],
+                  "the host of rank 1, \"" NAME_63 "4\", is not the name");
 }
 
 static xr_ranks *ranks_of(uint32_t role)
