@@ -44,6 +44,7 @@ max_token_len = 64
 [sft.optim]
 lr = $3
 [trainer]
+resume_mode = resume_path
 resume_from_path = $work/of-another-run
 INI
 }
@@ -154,24 +155,29 @@ find_runs() { # SEED: the processes of $ab
         ! grep -qaF "run.seed=$1" "/proc/$run/cmdline" 2>/dev/null || runs+=("$run")
     done
 }
-at_a_time() { # THREADS SEED: of the second variant; how many run once the first has made a step
-    sed -i "s/^threads = .*/threads = $1/" sub/base.ini
-    "$XRAY_BIN" ab --job sft --out many --seed-list "$2" base.ini sub/base.ini --set sft.total_steps=100000000 >text 2>err &
+# So many run once the first has made a step, if the second variant has so many threads.
+at_a_time() { # NUMBER THREADS SEED OPTIONS...
+    sed -i "s/^threads = .*/threads = $2/" sub/base.ini
+    "$XRAY_BIN" ab --job sft --out "many-$3" --seed-list "$3" base.ini sub/base.ini --set sft.total_steps=100000000 "${@:4}" >text 2>err &
     ab=$!
     runs=()
     trap 'kill -KILL "$ab" "${runs[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
-    until [ -s "many/base/seed-$2/metrics.jsonl" ]; do
+    until [ -s "many-$3/base/seed-$3/metrics.jsonl" ]; do
         kill -0 "$ab" 2>/dev/null || fail "it ended: $(cat err)"
         sleep 0.01
     done
-    find_runs "$2"
+    for _ in $(seq 1000); do # the last may still be about to begin
+        find_runs "$3"
+        [ "${#runs[@]}" -lt "$1" ] || break
+        sleep 0.01
+    done
     { kill -KILL "$ab" "${runs[@]}" && wait "$ab" || true; } 2>/dev/null
     trap 'rm -rf "$work"' EXIT
+    [ "${#runs[@]}" = "$1" ] || fail "${#runs[@]} runs at a time, not $1: ${*:2}"
 }
-at_a_time 1 1
-[ "${#runs[@]}" = $((cores > 1 ? 2 : 1)) ] || fail "${#runs[@]} runs of one thread at a time"
-at_a_time "$cores" 2
-[ "${#runs[@]}" = 1 ] || fail "${#runs[@]} runs at a time, of which one uses all cores"
+at_a_time $((cores > 1 ? 2 : 1)) 1 1
+at_a_time 1 "$cores" 2
+SICK=well at_a_time 1 1 3 --set run.device=sick --plugin-path "$XRAY_BUILD/tests/sick"
 sed -i 's/^threads = .*/threads = 1/' sub/base.ini
 
 # ---- runs that fail ----------------------------------------------------------------
