@@ -251,6 +251,13 @@ static void inspect_has_three_formats(void **state)
     expect_text(r->out, "dr_grpo");
     r = RUN(NULL, "plugin", "inspect", "grpo", "--format=yaml");
     expect_code(r, 2);
+    /* A launcher and collectives have this name. */
+    r = RUN(NULL, "plugin", "inspect", "mpi");
+    expect_code(r, 2);
+    assert_string_equal(r->out, "");
+    expect_text(r->err, "xray: 'mpi' is in /");
+    expect_text(r->err, "/comm-mpi.so and in /");
+    expect_text(r->err, "/runtime-mpi.so; name the file\n");
 }
 
 int main(void)

@@ -165,6 +165,7 @@ shows 2 "xray: worse.jsonl:1: no key 'prompt'
 xray: worse.jsonl:2: no key 'prompt'
 xray: worse.jsonl: none of its rows can be used" check worse.jsonl
 shows 0 "train_files: 4 rows, 0 left out and 0 cut for their length" check rows.jsonl
+shows 0 "train_files: 4 rows, 0 left out and 1 cut for their length" check rows.jsonl --set data.max_prompt_length=$((once - 1)) --set data.truncation=left
 shows 0 "train_files: 1 rows, 0 left out and 0 cut for their length
 train_files: 3 rows left out by [data] filters" check rows.jsonl --set 'data.filters=level > 2'
 shows 1 "xray: none.jsonl: cannot open: No such file or directory" check none.jsonl
