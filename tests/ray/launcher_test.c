@@ -440,6 +440,34 @@ static void test_places(void **state)
     }
 }
 
+/* Ranks are numbered by the addresses of their hosts. A run that had its places
+ * waits for what the cluster lacks now, which here does not take long. */
+static void test_order(void **state)
+{
+    static const char *const hosts[] = { "h1", "h1", "h2", "h2" };
+    launcher_rig rig;
+    (void)state;
+    rig_prepare(&rig, 4, write_stub(), "auto");
+    rig.places[0].devices = 2;
+    rig.setup.restarts = 1;
+    rig_create(&rig);
+    rig_close(&rig);
+    rig_prepare(&rig, 4, write_stub(), "auto");
+    rig_create(&rig);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_string_equal(ray_ops.host_of(rig.self, i), hosts[i]);
+    rig_close(&rig);
+    rig_prepare(&rig, 1, write_stub(), "auto");
+    rig.config.namespace = "nowhere";
+    rig_expect_refused(&rig, XRAY_E_IO,
+                       "create: address = auto: no Ray cluster runs on this "
+                       "host; `ray start --head` begins one");
+    rig.config.namespace = "shut";
+    rig_expect_refused(&rig, XRAY_E_IO,
+                       "create: address = auto: the Ray cluster does not let "
+                       "the run in: this host is no node");
+}
+
 /* What every node lacks is in one sentence, in the order of their addresses.
  * Places that a cluster may grow by are not compared. */
 static void test_nodes(void **state)
@@ -525,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_submit),
         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_job),
     };

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Takes the place of the package ray: a cluster of two nodes whose tasks run in this
-# process, and which runs a job by telling what it was given.
-import os
+# Takes the place of the package ray: a cluster of two nodes, which have room for all
+# that is asked for in turn, whose tasks run in this process, and which runs a job by
+# telling what it was given.
 import sys
 import types
 
@@ -18,6 +18,14 @@ class Task:
 
     def remote(self, *args):
         return self.function(*args)
+
+
+class Group:
+    def __init__(self, bundles):
+        self.bundles = bundles
+
+    def wait(self, seconds):
+        return True
 
 
 class Status:
@@ -48,13 +56,19 @@ def module(name, **members):
 
 
 module("ray.util.scheduling_strategies", NodeAffinitySchedulingStrategy=lambda **options: options)
-module("ray.util.placement_group", placement_group=lambda *bundles, **options: os._exit(9))
+module("ray.util.placement_group", placement_group=lambda bundles, **options: Group(bundles),
+       placement_group_table=lambda group: {"bundles_to_node_id": {
+           i: "n%d" % (2 - i % 2) for i in range(len(group.bundles))}},
+       remove_placement_group=lambda group: None)
 module("ray.job_submission", JobSubmissionClient=JobSubmissionClient)
 remote = Task
 
 
-def init(**unused):
-    pass
+def init(namespace, **unused):
+    if namespace == "nowhere":
+        raise ConnectionError("nobody answers")
+    if namespace == "shut":
+        raise RuntimeError("this host is no node.\nMore of it")
 
 
 def shutdown():
