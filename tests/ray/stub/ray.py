@@ -80,5 +80,5 @@ def get(value, timeout):
 
 
 def nodes():
-    return [{"Alive": True, "NodeID": "n%d" % i, "NodeManagerAddress": "10.0.0.%d" % i,
+    return [{"Alive": True, "NodeID": "n%d" % (3 - i), "NodeManagerAddress": "10.0.0.%d" % i,
              "NodeManagerHostname": "h%d" % i, "Resources": SIZES} for i in (2, 1)]
