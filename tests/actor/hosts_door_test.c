@@ -309,6 +309,26 @@ static void unknown_interfaces_are_refused(void **state)
                         "this host has no network interface \"nosuch0\"");
 }
 
+static void numbers_of_actors_are_checked(void **state)
+{
+    static const uint32_t actors[] = { 0, 4097 };
+    const xr_hosts_config config = { "lo", NULL };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const xray_runtime_setup setup = { .header =
+                                               XRAY_HEADER(xray_runtime_setup),
+                                           .host = &door_host,
+                                           .actors = actors[i] };
+        char says[80];
+        void *self = says; /* which stays */
+        assert_int_equal(door.ops->create(&setup, &config, &self), XRAY_E_ARG);
+        assert_ptr_equal(self, says);
+        (void)snprintf(says, sizeof(says),
+                       "%u actors: the number must be 1 to 4096", actors[i]);
+        assert_string_equal(door.said, says);
+    }
+}
+
 /* ---- a library that is missing ------------------------------------------- */
 
 static int lacks_tls;
@@ -502,6 +522,7 @@ int main(void)
         cmocka_unit_test_teardown(failed_launchers_are_reported, door_end),
         cmocka_unit_test_teardown(what_launchers_say_is_passed_on, door_end),
         cmocka_unit_test(unknown_interfaces_are_refused),
+        cmocka_unit_test(numbers_of_actors_are_checked),
         cmocka_unit_test(tls_needs_its_library),
         cmocka_unit_test(addresses_are_chosen_by_rule),
         cmocka_unit_test(connections_within_a_host_are_known),
