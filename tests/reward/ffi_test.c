@@ -276,6 +276,81 @@ static void lists_hold_the_samples_of_a_prompt(void **state)
     }
 }
 
+/* Each form checks all that it is given, and answers with 1 if that is right;
+ * what it calls is in another file of its folder. */
+static const char forms[] =
+    "from helper import equal\n"
+    "def verl(data_source, solution_str, ground_truth, extra_info):\n"
+    "    return equal([data_source, solution_str, ground_truth, extra_info],\n"
+    "                 ['from', 'a', 20, {'index': 7}])\n"
+    "def bare(data_source, solution_str, ground_truth, extra_info):\n"
+    "    return equal([data_source, ground_truth, extra_info],\n"
+    "                 ['from', '18', {}])\n"
+    "def batch(data_sources, solution_strs, ground_truths, extra_infos):\n"
+    "    right = equal([data_sources, solution_strs, ground_truths,\n"
+    "                   extra_infos], [['from'] * 2, ['a', 'ab'], [20] * 2,\n"
+    "                  [{'index': 7}] * 2])\n"
+    "    return [{'score': right, 'more': 5}] * 2\n"
+    "def trl(prompts, completions, **columns):\n"
+    "    return [equal([prompts, completions, columns], [['p'] * 2,\n"
+    "        ['a', 'ab'], {'reward_model': [{'ground_truth': 20}] * 2,\n"
+    "        'extra_info': [{'index': 7}] * 2,\n"
+    "        'completion_ids': [[4, 5], [4]]}])] * 2\n"
+    "def talk(prompts, completions, **columns):\n"
+    "    return [equal([prompts, completions], [[[{'role': 'user',\n"
+    "        'content': 'hey'}]] * 2, [[{'role': 'assistant',\n"
+    "        'content': text}] for text in ('a', 'ab')]])] * 2\n";
+
+static void each_form_gets_what_it_is_to_get(void **state)
+{
+    (void)state;
+    static const int32_t ids[2] = { 4, 5 };
+    static const char row[] = "{\"reward_model\":{\"ground_truth\":20},"
+                              "\"extra_info\":{\"index\":7}}";
+    static const struct {
+        const char *call;
+        const char *name;
+        const char *row;
+        uint64_t count;
+        uint32_t values;
+    } rows[] = {
+        { "verl", "verl", row, 1, 1 },
+        { "verl", "bare", "{}", 1, 1 },
+        { "batch", "batch", row, 2, 2 },
+        { "trl", "trl", row, 2, 1 },
+        { "trl", "talk",
+          "{\"prompt\":[{\"role\":\"user\",\"content\":\"hey\"}]}", 2, 1 },
+    };
+    (void)scratch_write("helper.py", "def equal(got, want):\n"
+                                     "    assert got == want, got\n"
+                                     "    return 1\n");
+    const char *path = scratch_write("forms.py", forms);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        rig r;
+        xray_score score;
+        xray_sample_in samples[] = { make_sample(0, "a"),
+                                     make_sample(1, "ab") };
+        for (uint32_t s = 0; s < 2; s++) {
+            samples[s].prompt = "p";
+            samples[s].prompt_size = 1;
+            samples[s].data_source = "from";
+            samples[s].ids = ids;
+            samples[s].id_count = 2 - s;
+            samples[s].fields_json = rows[i].row;
+        }
+        rig_open(&r, PYTHON_KEYS(path, "call", rows[i].call, "name",
+                                 rows[i].name, "workers", "1"));
+        submit(&r, samples, rows[i].count);
+        for (uint64_t s = 0; s < rows[i].count; s++) {
+            if (next_score(&r, &score) != XRAY_OK)
+                fail_msg("%s: %s", rows[i].name, r.host.reason);
+            assert_true(score.score == 1);
+            assert_int_equal(score.value_count, rows[i].values);
+        }
+        r.ops->destroy(r.self);
+    }
+}
+
 static void python_files_that_cannot_work_are_refused(void **state)
 {
     (void)state;
@@ -479,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_failure_can_have_a_score),
         cmocka_unit_test(python_functions_are_called_as_in_verl),
         cmocka_unit_test(lists_hold_the_samples_of_a_prompt),
+        cmocka_unit_test(each_form_gets_what_it_is_to_get),
         cmocka_unit_test(python_files_that_cannot_work_are_refused),
         cmocka_unit_test(python_failures_are_those_of_a_sample),
         cmocka_unit_test(answers_may_come_in_another_order),
