@@ -145,6 +145,19 @@ static void servers_may_ask_for_ten_minutes(void **state)
     rig_close(&r);
 }
 
+/* A wish counts only where it is longer than the time to wait without it. */
+static void a_shorter_wish_shortens_no_wait(void **state)
+{
+    (void)state;
+    rig r;
+    xray_sample_in sample = make_sample(3, "1");
+    open_logged(&r, "/after", RIG_KEYS("backoff", "60s"));
+    submit(&r, &sample, 1);
+    await_lines(1);
+    rig_close(&r);
+    check_wait(0, 30, 60);
+}
+
 /* The first request is refused for a second, so the five that come meanwhile
  * wait as well; then they go as two, two and one. */
 static void a_wish_of_the_server_holds_all_requests_back(void **state)
@@ -235,6 +248,7 @@ int main(void)
         cmocka_unit_test(each_wait_is_twice_the_one_before),
         cmocka_unit_test(requests_do_not_all_wait_equally_long),
         cmocka_unit_test(servers_may_ask_for_ten_minutes),
+        cmocka_unit_test(a_shorter_wish_shortens_no_wait),
         cmocka_unit_test(a_wish_of_the_server_holds_all_requests_back),
         cmocka_unit_test(no_more_requests_than_allowed_are_under_way),
         cmocka_unit_test(a_canceled_submit_sends_nothing),
