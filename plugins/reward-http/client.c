@@ -244,10 +244,13 @@ static void describe_failure(const http_client *client, const http_slot *slot,
                       *slot->error ? slot->error : curl_easy_strerror(code));
     } else if (status >= 300 && status < 400) {
         (void)curl_easy_getinfo(slot->curl, CURLINFO_REDIRECT_URL, &place);
+        char *shown = xr_strdup(place ? place : "another address");
+        http_key_cover(client->key, shown, shown ? strlen(shown) : 0);
         (void)xr_fail(err, XRAY_E_IO,
                       "the server says %ld and leads to %.300s, which is not "
                       "followed",
-                      status, place ? place : "another address");
+                      status, shown ? shown : "another address");
+        free(shown);
     } else {
         (void)xr_fail(err, XRAY_E_IO, "the server says %ld: %.*s%s", status,
                       QUOTE, *text ? text : "no reason",

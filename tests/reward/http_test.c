@@ -341,6 +341,9 @@ static void keys_come_from_the_environment_or_a_file(void **state)
     expect_failure(&r, "abc",
                    "says 400: you said Authorization: Bearer ***********.");
     rig_close(&r);
+    rig_open(&r, "/redirect", RIG_KEYS("key_env", "TEST_KEY"));
+    expect_failure(&r, "abc", "/rows?key=***********, which is not followed");
+    rig_close(&r);
 }
 
 /* ---- settings ----------------------------------------------------------- */

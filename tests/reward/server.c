@@ -277,7 +277,12 @@ static void answer_missing(talk *t)
 
 static void answer_redirect(talk *t)
 {
-    answer(t, "302 Found", "Location: /rows\r\n", "");
+    char header[128];
+    const char *key = strstr(t->in.data, "Bearer ");
+    key = key ? key + strlen("Bearer ") : "";
+    (void)snprintf(header, sizeof(header), "Location: /rows%s%.*s\r\n",
+                   *key ? "?key=" : "", (int)strcspn(key, "\r"), key);
+    answer(t, "302 Found", header, "");
 }
 
 static void answer_cut(talk *t)
