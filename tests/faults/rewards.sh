@@ -24,6 +24,16 @@ mkdir pids
 mine=(--set run.reward=close,fn --set reward.fn.plugin=ffi --set reward.fn.language=python
     --set "reward.fn.path=$work/fn.py" --set run.log=warn)
 
+# What cannot work at all is found before a run.
+for command in check train; do
+    code=0
+    "$XRAY_BIN" $command "$work/run.ini" --set "trainer.default_local_dir=$work/none" "${mine[@]}" \
+        --set reward.fn.name=none >/dev/null 2>"$work/err" || code=$?
+    [ "$code" = 2 ] || fail "$command: a missing function ends with $code: $(cat "$work/err")"
+    grep -qF 'fn.py has no function none' "$work/err" || fail "$command: $(cat "$work/err")"
+    [ ! -e "$work/none" ] || fail "$command: a run without its function began"
+done
+
 for ranks in 1 2; do
     for workers in 1 3; do
         train "$work/r$ranks-w$workers" "${mine[@]}" --set run.ranks=$ranks \
