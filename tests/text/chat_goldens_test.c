@@ -366,6 +366,52 @@ static void errors_name_row_template_and_line(void **state)
                 "mine: the chat template is not UTF-8");
 }
 
+/* What docs/chat-templates.md says about differences from Jinja2, and about
+ * names that a call does not set. A message of the compiler names no row. */
+static void differences_are_the_documented_ones(void **state)
+{
+#define UNKNOWN "there is no filter named 'unknown'"
+    static const struct {
+        const char *source;
+        const char *wanted;
+    } rows[] = {
+        { "{{ f }} {{ g }} {{ [f] }}", "1 1.5 [1]" },
+        { "{{ -n ** 2 }} {{ -2 ** n }}", "4 4" },
+        { "{% for i in [1] %}{{ n }}{% endfor %}{% set n = 3 %}{{ n }}", "23" },
+        { "{% macro m() %}{{ n }}{% endmacro %}{{ m() }}{% set n = 3 %}"
+          "{{ m() }}",
+          "23" },
+        { "{{ range }}{{ cycler }}",
+          "<builtin_function_or_method object><builtin_function_or_method "
+          "object>" },
+        { "{{ [1]|map('string') }}{{ cycler(1) }}{{ joiner() }}",
+          "<generator object><Cycler object><Joiner object>" },
+        { "{{ '\xD9\xA1'|int(7) }} {{ '\xD9\xA1.5'|float(7) }}", "7 7" },
+        { "{{ '\xE5\x9B\x9B'.isnumeric() }} {{ '\xE2\x85\xA7'.isupper() }} "
+          "{{ '\xE2\x85\xB7'.islower() }}",
+          "False False False" },
+        { "{{ ('%s'|safe) % '<' }}{{ ('{}'|safe).format('<') }}"
+          "{{ ('-'|safe).join(['<']) }}{{ ('a'|safe).replace('a', '<') }}",
+          "<<<<" },
+        { "{% if n|unknown %}{% endif %}", "rows.jsonl:7: mine:1: " UNKNOWN },
+        { "{% if n %}{{ n|unknown }}{% endif %}",
+          "rows.jsonl:7: mine:1: " UNKNOWN },
+        { "{% if not n %}{{ n|unknown }}{{ n is unknown }}{% endif %}ok",
+          "ok" },
+        { "{{ n|unknown if not n }}", "mine:1: " UNKNOWN },
+        { "{{ n|unknown }}", "mine:1: " UNKNOWN },
+        { "{{ n is unknown }}", "mine:1: there is no test named 'unknown'" },
+        { "{{ tools is none }} {{ documents is none }} "
+          "{{ add_generation_prompt }} {{ bos_token is defined }}",
+          "True True False False" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        chat_expect(rows[i].source,
+                    "{\"messages\":[],\"f\":1.0,\"g\":1.5,\"n\":2}", 0,
+                    rows[i].wanted);
+}
+
 /* A source as large as the limit is still accepted. */
 static void source_of_exactly_the_limit_compiles(void **state)
 {
@@ -433,6 +479,7 @@ int main(void)
         cmocka_unit_test(reasoning_has_both_of_its_names),
         cmocka_unit_test(days_and_months_have_their_names),
         cmocka_unit_test(errors_name_row_template_and_line),
+        cmocka_unit_test(differences_are_the_documented_ones),
         cmocka_unit_test(source_of_exactly_the_limit_compiles),
         cmocka_unit_test(last_text_part_is_continued),
         cmocka_unit_test(threads_render_the_same_text),
