@@ -232,6 +232,11 @@ static void bad_options_are_refused(void **state)
     expect_text(r->err, "gsm8k");
     r = RUN("", "grade", "--reward", "rule", "--set", "reward.rule.plugin=no");
     expect_code(r, 2);
+    /* The section of an instance that has the name of a reward is that
+     * reward's, whatever it sets; this one has no grader. */
+    r = RUN("", "grade", "--reward", "ffi", "--set", "reward.ffi.grader=exact");
+    expect_code(r, 2);
+    expect_text(r->err, "[reward.ffi] grader: no such option");
 }
 
 int main(void)
