@@ -116,10 +116,54 @@ xray_status http_key_read(const http_config *config, xr_err *err, char **out)
     return XRAY_OK;
 }
 
+static int read_hex(const char *text, size_t digits)
+{
+    int value = 0;
+    for (size_t i = 0; i < digits; i++) {
+        static const char all[] = "0123456789abcdef0123456789ABCDEF";
+        const char *at = text[i] ? strchr(all, text[i]) : NULL;
+        if (!at)
+            return -1;
+        value = 16 * value + (int)((at - all) % 16);
+    }
+    return value;
+}
+
+/* Returns the bytes at `text` that stand for the character `c` as JSON or an
+ * address may write it, or 0. */
+static size_t measure_character(const char *text, size_t size, char c)
+{
+    if (size >= 6 && text[0] == '\\' && text[1] == 'u' &&
+        read_hex(text + 2, 4) == c)
+        return 6;
+    if (size >= 3 && text[0] == '%' && read_hex(text + 1, 2) == c)
+        return 3;
+    if (size >= 2 && text[0] == '\\' && text[1] == c && strchr("\"\\/", c))
+        return 2;
+    return size && *text == c;
+}
+
+/* Returns the bytes at `text` that spell the key, or 0. */
+static size_t measure_key(const char *key, const char *text, size_t size)
+{
+    size_t length = strlen(key);
+    size_t at = 0;
+    if (length <= size && memcmp(text, key, length) == 0)
+        return length;
+    for (; *key; key++) {
+        size_t step = measure_character(text + at, size - at, *key);
+        if (!step)
+            return 0;
+        at += step;
+    }
+    return at;
+}
+
 void http_key_cover(const char *key, char *text, size_t size)
 {
-    size_t length = key ? strlen(key) : 0;
-    for (size_t i = 0; length && i + length <= size; i++)
-        if (memcmp(text + i, key, length) == 0)
-            memset(text + i, '*', length);
+    for (size_t i = 0; key && *key && i < size; i++) {
+        size_t spelled = measure_key(key, text + i, size - i);
+        if (spelled)
+            memset(text + i, '*', spelled);
+    }
 }

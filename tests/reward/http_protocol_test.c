@@ -375,6 +375,32 @@ static void keys_are_covered_wherever_they_are(void **state)
     }
 }
 
+/* As writers of JSON and of addresses escape a key. */
+static void escaped_keys_are_covered(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *covered;
+    } rows[] = {
+        { "a b+/\"\\cdef", "a *********" },
+        { "a b+\\/\\\"\\\\cdef b", "a ************ b" },
+        { "\\u0062+\\/\\\"\\u005Ccdef", "*********************" },
+        { "b%2B%2f%22%5Ccdef&b", "*****************&b" },
+        { "b%2B%2f%22%5Ccde", "b%2B%2f%22%5Ccde" },
+        { "b\\+/\"\\cdef", "b\\+/\"\\cdef" },
+        { "b%2", "b%2" },
+        { "\\u006", "\\u006" },
+        { "\\", "\\" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[64];
+        (void)snprintf(text, sizeof(text), "%s", rows[i].text);
+        http_key_cover("b+/\"\\cdef", text, strlen(text));
+        assert_string_equal(text, rows[i].covered);
+    }
+}
+
 static void keys_of_files_need_a_mode_and_a_form(void **state)
 {
     static const struct {
@@ -482,6 +508,7 @@ int main(void)
         cmocka_unit_test(long_words_are_cut),
         cmocka_unit_test(templates_that_cannot_work_are_refused),
         cmocka_unit_test(keys_are_covered_wherever_they_are),
+        cmocka_unit_test(escaped_keys_are_covered),
         cmocka_unit_test(keys_of_files_need_a_mode_and_a_form),
         cmocka_unit_test(keys_in_the_open_are_warned_of),
         cmocka_unit_test(refusals_do_not_repeat_passwords),
