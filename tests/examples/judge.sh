@@ -52,4 +52,49 @@ JUDGE_KEY=sesame-0815-open train "$work/bad" >>"$work/log" 2>&1 && fail "a run g
 grep -qE 'sample [0-9]+: the server says 401' "$work/log" || fail "$(cat "$work/log")"
 "$XRAY_BIN" config print "$work/run.ini" >"$work/printed"
 ! grep -rlE 'sesame-(4711|0815)' "$work" || fail "the key is in these files"
+
+# A server's certificate is checked, and so is the name in it.
+if command -v openssl >/dev/null; then
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" \
+        -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost 2>/dev/null
+    cat >"$work/tls.py" <<'PY'
+import http.server, json, ssl, sys
+class Verifier(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["samples"]
+        answer = json.dumps([{"id": row["id"], "score": len(row["response"])} for row in rows]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+    def log_message(self, *words):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Verifier)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_port, flush=True)
+server.serve_forever()
+PY
+    python3 "$work/tls.py" "$work/cert.pem" "$work/key.pem" >"$work/tls_port" 2>/dev/null &
+    tls=$!
+    trap 'kill "$server" "$tls"; wait "$server" "$tls" || true; rm -rf "$work"' EXIT
+    for _ in $(seq 600); do
+        [ -s "$work/tls_port" ] && break
+        kill -0 "$tls" || fail "the server with a certificate does not start"
+        sleep 0.05
+    done
+    verify() { # HOST [--set ...]
+        local host=$1
+        shift
+        echo '{"response":"abc"}' | "$XRAY_BIN" grade --reward v --set reward.v.plugin=http \
+            --set "reward.v.url=https://$host:$(cat "$work/tls_port")/" "$@" 2>&1
+    }
+    trusted=(--set "reward.v.ca_file=$work/cert.pem")
+    [ "$(verify localhost "${trusted[@]}")" = '{"score":3,"failed":0}' ] || fail "a trusted server: $(verify localhost "${trusted[@]}")"
+    verify localhost >"$work/said" && fail "a server is trusted without a certificate of the system"
+    grep -q 'the server gave no answer: .*certificate' "$work/said" || fail "$(cat "$work/said")"
+    verify 127.0.0.1 "${trusted[@]}" >"$work/said" && fail "a certificate of another name is trusted"
+    grep -q 'the server gave no answer: .*127.0.0.1' "$work/said" || fail "$(cat "$work/said")"
+fi
 echo "judge: ok"
