@@ -192,6 +192,62 @@ static void graders_and_options_name_the_same_keys(void **state)
     }
 }
 
+#define SCORES "score format_score no_answer_score "
+#define MATH SCORES "after extract"
+#define BY_VALUE MATH " tolerance allow_set_relation_comp"
+static const struct {
+    const char *grader;
+    const char *keys; /* as the table of docs/rewards.md has them */
+} own_keys[] = {
+    { "exact", SCORES "after trim ignore_case" },
+    { "numeric", SCORES "after take tolerance rel_tolerance" },
+    { "regex", SCORES "after pattern take trim ignore_case match_only "
+                      "search_bytes" },
+    { "gsm8k", SCORES "method" },
+    { "math", MATH },
+    { "math_minerva", MATH },
+    { "math_prm800k", MATH },
+    { "math_dapo", MATH },
+    { "math_slime", MATH },
+    { "math_verify", BY_VALUE },
+    { "math_areal", BY_VALUE },
+    { "choice", SCORES "after method option_count index_from" },
+    { "gpqa", SCORES "after option_count index_from" },
+    { "qa", SCORES "after match" },
+    { "search_r1", SCORES "match" },
+    { "format", "score format_score format" },
+    { "tag_count", "score format_score" },
+    { "reasoning_steps", "score format_score" },
+    { "length", "shape unit max_response_length target_length length_coef "
+                "length_offset base" },
+    { "overlong", "max_response_length overlong_buffer_len "
+                  "overlong_penalty_factor" },
+    { "length_group", "base unit" },
+    { "cosine", "base unit max_response_length min_value_wrong "
+                "max_value_wrong min_value_correct max_value_correct" },
+    { "repetition", "ngram_size max_penalty unit" },
+    { "language", SCORES "after language scoring min_share" },
+    { "ifeval", SCORES "after scoring loose" },
+};
+
+/* A key that is not among them is refused, as one that has no effect. */
+static void each_grader_uses_the_documented_keys(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(own_keys) / sizeof(own_keys[0]), RULE_GRADER_COUNT);
+    for (int64_t g = 0; g < RULE_GRADER_COUNT; g++) {
+        size_t row = 0;
+        while (strcmp(own_keys[row].grader, rule_grader_name(g)) != 0)
+            assert_true(++row < RULE_GRADER_COUNT);
+        for (uint32_t i = 0; i < rule_option_count; i++) {
+            const char *key = rule_options[i].name;
+            if (rule_uses_key(rule_grader_at(g)->keys, key) !=
+                rule_uses_key(own_keys[row].keys, key))
+                fail_msg("%s: %s", own_keys[row].grader, key);
+        }
+    }
+}
+
 /* ---- hostile text ----------------------------------------------------------
  */
 
@@ -319,6 +375,7 @@ int main(void)
         cmocka_unit_test(scores_of_older_callers_are_filled),
         cmocka_unit_test(invalid_options_are_refused),
         cmocka_unit_test(graders_and_options_name_the_same_keys),
+        cmocka_unit_test(each_grader_uses_the_documented_keys),
         cmocka_unit_test(a_truth_without_number_is_warned_of_once),
         cmocka_unit_test(random_bytes_are_graded),
         cmocka_unit_test(huge_texts_are_graded),

@@ -107,10 +107,50 @@ static void keys_left_out_have_their_defaults(void **state)
     }
 }
 
+/* Without a post-processor, tokenizer_config.json says which ids are put around
+ * a text: none, unless it asks for them. Nothing is cut or padded. */
+static void ids_around_a_text_are_asked_for(void **state)
+{
+    static const struct {
+        const char *keys;
+        int32_t ids[3];
+        size_t count;
+    } rows[] = {
+        { "", { 1 }, 1 },
+        { ",\"add_bos_token\":false,\"add_eos_token\":false", { 1 }, 1 },
+        { ",\"add_bos_token\":true", { 2, 1 }, 2 },
+        { ",\"add_eos_token\":true", { 1, 3 }, 2 },
+        { ",\"add_bos_token\":true,\"add_eos_token\":true", { 2, 1, 3 }, 3 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char config[128];
+        (void)snprintf(config, sizeof config,
+                       "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"%s}",
+                       rows[i].keys);
+        (void)scratch_write("tokenizer_config.json", config);
+        xm_tokenizer *tok = make_tokenizer(
+            "{\"truncation\":{\"direction\":\"Right\",\"max_length\":1,"
+            "\"strategy\":\"LongestFirst\",\"stride\":0},\"padding\":{"
+            "\"strategy\":{\"Fixed\":8},\"direction\":\"Right\","
+            "\"pad_to_multiple_of\":null,\"pad_id\":0,\"pad_type_id\":0,"
+            "\"pad_token\":\"?\"},\"added_tokens\":[{\"id\":2,\"content\":\"<s>"
+            "\",\"special\":"
+            "true},{\"id\":3,\"content\":\"</s>\",\"special\":true}],"
+            "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":"
+            "{\"?\":0,\"a\":1}}}");
+        expect_ids(tok, "a", 1, rows[i].ids, rows[i].count);
+        expect_ids(tok, "a", 0, rows[0].ids, 1);
+        xm_tokenizer_close(tok);
+    }
+    (void)unlink(scratch_path("tokenizer_config.json"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_left_out_have_their_defaults),
+        cmocka_unit_test(ids_around_a_text_are_asked_for),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
