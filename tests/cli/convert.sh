@@ -23,6 +23,7 @@ done
 "$make" "$model" single 1
 "$make" "$model" shards 3
 chmod -R u+w .
+touch single/{adapter.safetensors,m.ckpt,m.gguf,m.h5,m.h5.index.json,m.onnx,m.ot,m.pth,training_args.bin}
 touch single/optimizer.pt single/flax_model.msgpack single/.gitattributes
 mkdir single/runs
 
@@ -43,7 +44,8 @@ files=$(cd single && ls config.json tokenizer*.json generation_config.json 2>/de
 for file in $files; do
     cmp "single/$file" "single-safetensors/$file" || fail "$file was not copied"
 done
-grep -qF "left out: flax_model.msgpack, optimizer.pt, runs" said || fail "it does not say what is missing: $(cat said)"
+left="adapter.safetensors, flax_model.msgpack, m.ckpt, m.gguf, m.h5, m.h5.index.json, m.onnx, m.ot, m.pth, optimizer.pt, runs"
+grep -qxF "left out: $left, training_args.bin" said || fail "it does not say what is missing: $(cat said)"
 grep -qF "copied: config.json" said || fail "it does not say what it copied: $(cat said)"
 [ ! -e single-safetensors/optimizer.pt ] && [ ! -e single-safetensors/.gitattributes ] || fail "too much was copied"
 "$XRAY_BIN" convert shards/ from-shards/ >said || fail "shards"
