@@ -468,14 +468,20 @@ static void mixed_rows_are_read(void **state)
     end_fixture(&f);
 }
 
-/* The system prompt begins the conversation and is not learned. */
+/* The system prompt comes first; it is learned only if a block has it. */
 static void generation_blocks_decide_the_mask(void **state)
 {
     (void)state;
-    static const char *const templates[] = { MARKED, PLAIN };
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const rows[][2] = {
+        { MARKED, "b</s>" },
+        { PLAIN, "b</s>" },
+        { "{% for m in messages %}[{{ m.role }}]{% generation %}{{ m.content }}"
+          "{% endgeneration %}{{ eos_token if loop.last }}\n{% endfor %}",
+          "Sab" },
+    };
+    for (size_t i = 0; i < 3; i++) {
         fixture f;
-        begin_fixture(&f, templates[i]);
+        begin_fixture(&f, rows[i][0]);
         f.data.system_prompt = "S";
         f.data.messages_key = "turns";
         xr_dataset *set = read_rows(
@@ -487,7 +493,7 @@ static void generation_blocks_decide_the_mask(void **state)
         assert_string_equal(row->prompt,
                             "[system]S\n[user]a\n[assistant]b</s>\n");
         assert_string_equal(row->ground_truth, "");
-        expect_masked_text(&f, row, "b</s>");
+        expect_masked_text(&f, row, rows[i][1]);
         xr_dataset_close(set);
         end_fixture(&f);
     }

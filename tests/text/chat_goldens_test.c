@@ -230,7 +230,8 @@ static void span_ends_with_the_text(void **state)
     (void)state;
     static const char source[] =
         "{% for m in messages %}{{ m.role }}:{% generation %}{{ m.content }}!"
-        "{% endgeneration %}\n{% endfor %}";
+        "{% endgeneration %}\n{% endfor %}"
+        "{% generation %}beyond the end{% endgeneration %}";
     static const char json[] = "{\"messages\":[{\"role\":\"é\",\"content\":"
                                "\"one\"},{\"role\":\"b\",\"content\":\"tw\"}]}";
     xr_err err = { 0 };
