@@ -224,6 +224,35 @@ static void kl_is_subtracted_from_rewards(void **state)
     rig_close(&r);
 }
 
+/* k3 of a token eight nats below the reference is exp(8) - 9, at most 10 with
+ * safety_bounds. */
+static void bounds_limit_the_kl_in_rewards(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        const char *bounds;
+        double kl;
+    } cases[] = { { "verl", "auto", 10 },
+                  { "verl", "false", 2971.957987 },
+                  { "none", "auto", 2971.957987 },
+                  { "none", "true", 10 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig r;
+        rig_batch batch;
+        rig_open(&r, RIG_KEYS("preset", cases[i].preset, "safety_bounds",
+                              cases[i].bounds, "use_kl_in_reward", "true",
+                              "kl_penalty", "low_var_kl"));
+        rig_batch_init(&batch);
+        (void)rig_row(&batch, 1, 1, 0, 0);
+        batch.old_logp[1] = -9;
+        batch.ref_logp[1] = -1;
+        assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+        near(rig_put(&r, "actor/reward_kl_penalty"), cases[i].kl, 1e-3);
+        rig_close(&r);
+    }
+}
+
 static void a_number_that_is_not_finite_names_its_row(void **state)
 {
     (void)state;
@@ -278,6 +307,47 @@ static void needs_follow_the_options(void **state)
                      XRAY_NEED_GROUPS | XRAY_NEED_REFERENCE);
     assert_int_equal(query_needs(RIG_KEYS("entropy_coeff", "0.01")),
                      XRAY_NEED_GROUPS | XRAY_NEED_ENTROPY);
+    /* Groups are compared only if their advantages or their fate need it. */
+    assert_int_equal(query_needs(RIG_KEYS("preset", "reinforce_plus_plus")), 0);
+    assert_int_equal(query_needs(RIG_KEYS("preset", "reinforce_plus_plus",
+                                          "filter_groups", "true")),
+                     XRAY_NEED_GROUPS);
+}
+
+/* Scores are counted if they are not 0, whatever their sign. */
+static void gpg_counts_negative_scores(void **state)
+{
+    static const float scores[] = { -1, 0, 0, 1 };
+    rig r;
+    rig_batch batch;
+    (void)state;
+    rig_open(&r, RIG_KEYS("preset", "gpg"));
+    rig_batch_init(&batch);
+    for (int i = 0; i < 4; i++)
+        (void)rig_row(&batch, 1, 2, 0, scores[i]);
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    near((double)rig_advantage(&batch, 0), -1 * 4 / 2.0, 1e-6);
+    near((double)rig_advantage(&batch, 3), 1 * 4 / 2.0, 1e-6);
+    rig_close(&r);
+}
+
+/* A preset that does not divide gets the unbiased deviation if it is asked
+ * to. */
+static void a_preset_may_be_told_to_divide(void **state)
+{
+    static const float scores[] = { 1, 0, 0, 0 };
+    rig r;
+    rig_batch batch;
+    (void)state;
+    rig_open(&r, RIG_KEYS("preset", "dr_grpo", "norm_adv_by_std_in_grpo",
+                          "true", "loss_agg_mode", "token-mean"));
+    rig_batch_init(&batch);
+    for (int i = 0; i < 4; i++)
+        (void)rig_row(&batch, 1, 2, 0, scores[i]);
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    near((double)rig_advantage(&batch, 0), 1.5, 1e-5);
+    near((double)rig_advantage(&batch, 1), -0.5, 1e-5);
+    rig_close(&r);
 }
 
 static void check_refusal(const char *const *keys, const char *word)
@@ -316,7 +386,10 @@ int main(void)
         cmocka_unit_test(equal_rewards_give_no_advantage),
         cmocka_unit_test(masked_tokens_and_empty_rows_get_nothing),
         cmocka_unit_test(kl_is_subtracted_from_rewards),
+        cmocka_unit_test(bounds_limit_the_kl_in_rewards),
         cmocka_unit_test(a_number_that_is_not_finite_names_its_row),
+        cmocka_unit_test(gpg_counts_negative_scores),
+        cmocka_unit_test(a_preset_may_be_told_to_divide),
         cmocka_unit_test(needs_follow_the_options),
         cmocka_unit_test(options_that_do_not_work_are_refused),
     };

@@ -301,18 +301,73 @@ static void the_first_update_is_on_policy(void **state)
     rig r;
     rig_batch b;
     rig_sums sums;
-    rig_open(&r, RIG_KEYS("clip_ratio", "0"));
+    static const char *const modes[] = { "vanilla", "cispo", "dppo_tv",
+                                         "dppo_kl" };
+    for (int m = 0; m < 4; m++) {
+        rig_open(&r, RIG_KEYS("clip_ratio", "0", "loss_mode", modes[m]));
+        rig_batch_init(&b);
+        (void)rig_row(&b, 1, 4, 0, 0);
+        rig_fill(&b, 9);
+        memcpy(b.logp, b.old_logp, sizeof(b.logp));
+        assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+        for (int i = 1; i < 5; i++)
+            assert_true(b.dlogp[i] == -b.advantage[i] / 4);
+        assert_true(rig_metric(&r, &sums, "actor/ppo_kl") == 0.0);
+        assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") == 0.0);
+        assert_true(isnan(rig_metric(&r, &sums, "actor/entropy")));
+        rig_close(&r);
+    }
+}
+
+/* Estimates of the KL at logp - ref = -0.3, and their slopes. */
+static const struct estimate {
+    const char *names; /* all that mean it */
+    double value;
+    double slope;
+} estimates[] = {
+    { "kl k1 k1_clamped", -0.3, 1 },
+    { "abs", 0.3, -1 },
+    { "mse k2 k2_clamped", 0.045, -0.3 },
+    { "low_var_kl k3 k3_clamped", 0.049858808, -0.349858808 },
+    { "kl+ k1+", -0.3, -0.3 },
+    { "abs+", 0.3, -0.3 },
+    { "mse+ k2+", 0.045, -0.3 },
+    { "low_var_kl+ k3+", 0.049858808, -0.3 },
+};
+
+static void check_estimate(const char *name, const struct estimate *e)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    rig_open(&r, RIG_KEYS("use_kl_loss", "true", "kl_loss_coef", "1",
+                          "kl_loss_type", name, "use_kl_in_reward", "true",
+                          "kl_coef", "1", "kl_penalty", name));
     rig_batch_init(&b);
-    (void)rig_row(&b, 1, 4, 0, 0);
-    rig_fill(&b, 9);
-    memcpy(b.logp, b.old_logp, sizeof(b.logp));
+    (void)rig_row(&b, 1, 1, 0, 0);
+    b.logp[1] = b.old_logp[1] = -1.3f;
+    b.ref_logp[1] = -1;
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    rig_near((double)b.reward[1], -e->value, 1e-6, name);
+    b.advantage[1] = 0;
     assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
-    for (int i = 1; i < 5; i++)
-        assert_true(b.dlogp[i] == -b.advantage[i] / 4);
-    assert_true(rig_metric(&r, &sums, "actor/ppo_kl") == 0.0);
-    assert_true(rig_metric(&r, &sums, "actor/pg_clipfrac") == 0.0);
-    assert_true(isnan(rig_metric(&r, &sums, "actor/entropy")));
+    rig_near(rig_metric(&r, &sums, "actor/kl_loss"), e->value, 1e-6, name);
+    rig_near((double)b.dlogp[1], e->slope, 1e-6, name);
     rig_close(&r);
+}
+
+/* Both in the loss and in the reward, each name is the estimate of the page. */
+static void names_of_the_kl_have_their_estimates(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(estimates) / sizeof(estimates[0]); i++)
+        for (const char *at = estimates[i].names; *at;) {
+            char name[16];
+            size_t size = strcspn(at, " ");
+            (void)snprintf(name, sizeof(name), "%.*s", (int)size, at);
+            check_estimate(name, &estimates[i]);
+            at += size + (at[size] == ' ');
+        }
 }
 
 /* Setting only clip_ratio moves both bounds. */
@@ -342,9 +397,11 @@ static void clip_cov_leaves_out_what_is_clipped(void **state)
     (void)state;
     rig r;
     rig_batch b;
+    rig_sums sums;
     unsigned char marks[RIG_TOKENS];
     uint32_t clipped = 0;
     uint32_t picked = 0;
+    uint32_t tokens = 0;
     rig_batch_init(&b);
     for (int i = 0; i < 12; i++)
         (void)rig_row(&b, 1 + i % 3, (7 * i) % 11, i / 4, 0);
@@ -361,8 +418,12 @@ static void clip_cov_leaves_out_what_is_clipped(void **state)
         assert_int_equal(marks[i], b.mask[i] != 0 && !cut);
         clipped += b.mask[i] != 0 && cut;
         picked += marks[i];
+        tokens += b.mask[i] != 0;
     }
     assert_true(clipped > 3 && picked > 3);
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    rig_near(rig_metric(&r, &sums, "actor/pg_clipfrac"),
+             (double)picked / tokens, 1e-12, "the share of picked tokens");
     rig_close(&r);
 }
 
@@ -392,6 +453,7 @@ int main(void)
         cmocka_unit_test(any_cut_gives_the_same_bits),
         cmocka_unit_test(rows_without_tokens_have_no_loss),
         cmocka_unit_test(the_first_update_is_on_policy),
+        cmocka_unit_test(names_of_the_kl_have_their_estimates),
         cmocka_unit_test(clip_ratio_moves_both_bounds),
         cmocka_unit_test(clip_cov_leaves_out_what_is_clipped),
         cmocka_unit_test(lacking_inputs_are_refused),

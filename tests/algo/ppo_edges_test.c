@@ -285,6 +285,36 @@ static void safety_bounds_limit_the_kl_loss(void **state)
     }
 }
 
+/* The KL in the reward has the estimate of its key, limited where bounds are
+ * asked for: here l is -8, so k3 is above 10. */
+static void rewards_have_the_kl_of_the_key(void **state)
+{
+    static const struct {
+        const char *type;
+        const char *bounds;
+        double kl;
+    } cases[] = { { "kl", "true", -8 },
+                  { "abs", "true", 8 },
+                  { "mse", "false", 32 },
+                  { "k3", "true", 10 },
+                  { "k3", "false", 2971.957987 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig r;
+        rig_batch b;
+        rig_open(&r, RIG_KEYS("use_kl_in_reward", "true", "kl_penalty",
+                              cases[i].type, "safety_bounds", cases[i].bounds));
+        rig_batch_init(&b);
+        (void)ppo_row(&b, 1, 1, 0);
+        b.old_logp[1] = -9;
+        b.ref_logp[1] = -1;
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        rig_near((double)b.reward[1], -0.001 * cases[i].kl, 1e-5,
+                 cases[i].type);
+        rig_close(&r);
+    }
+}
+
 /* ---- the controller ----------------------------------------------------- */
 
 /* trlX updates its controller once per epoch, by the rows of the first
@@ -539,6 +569,7 @@ int main(void)
         cmocka_unit_test(equal_scores_are_not_divided),
         cmocka_unit_test(scores_are_clipped_first),
         cmocka_unit_test(safety_bounds_limit_the_kl_loss),
+        cmocka_unit_test(rewards_have_the_kl_of_the_key),
         cmocka_unit_test(epochs_move_the_controller),
         cmocka_unit_test(incomplete_batches_are_refused),
         cmocka_unit_test(a_failed_step_leaves_the_state),

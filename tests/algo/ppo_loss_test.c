@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "plugins/algo-ppo/rule.h"
+
 #include "tests/algo/vectors.h"
 
 static const char *const modes[] = { "token-mean", "token-sum",
@@ -170,6 +172,102 @@ static void a_critic_agrees_with_finite_differences(void **state)
     }
 }
 
+/* Whoever names a preset and no more gets its numbers, and for all other keys
+ * those that docs/ppo.md names. */
+static void presets_have_the_numbers_of_the_page(void **state)
+{
+    static const ppo_rule all[] = {
+        { .gae = { .gamma = 1, .lam = 1 },
+          .clip = { .low = 0.2, .high = 0.2, .dual = 3, .bound = 20 },
+          .value_model = PPO_VALUE_CRITIC,
+          .whiten = PPO_WHITEN_BATCH,
+          .cliprange_value = 0.5,
+          .control_update = PPO_CONTROL_STEP },
+        { .gae = { .gamma = 1, .lam = 0.95 },
+          .clip = { .low = 0.2, .high = 0.2, .dual = 0, .bound = 0 },
+          .value_model = PPO_VALUE_POLICY,
+          .whiten = PPO_WHITEN_PADDED,
+          .cliprange_value = 0.2,
+          .kl_reward = { .use = 1 },
+          .control_update = PPO_CONTROL_EPOCH,
+          .cliprange_reward = 10 },
+    };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const ppo_rule *want = &all[i];
+        rig r;
+        ppo_rule got;
+        rig_open(&r, RIG_KEYS("preset", i ? "trlx" : "verl"));
+        assert_int_equal(
+            ppo_rule_resolve(&r.host.api, (const void *)r.config, &got),
+            XRAY_OK);
+        rig_near(got.gae.gamma, want->gae.gamma, 0, "gamma");
+        rig_near(got.gae.lam, want->gae.lam, 0, "lam");
+        rig_near(got.clip.low, want->clip.low, 0, "clip_ratio_low");
+        rig_near(got.clip.high, want->clip.high, 0, "clip_ratio_high");
+        rig_near(got.clip.dual, want->clip.dual, 0, "clip_ratio_c");
+        rig_near(got.clip.bound, want->clip.bound, 0, "safety_bounds");
+        assert_int_equal(got.value_model, want->value_model);
+        assert_int_equal(got.whiten, want->whiten);
+        rig_near(got.cliprange_value, want->cliprange_value, 0, "value clip");
+        rig_near(got.cliprange_reward, want->cliprange_reward, 0, "scores");
+        assert_int_equal(got.kl_reward.use, want->kl_reward.use);
+        assert_int_equal(got.kl_reward.type, XM_RL_KL_K1);
+        rig_near(got.kl_reward.coefficient, 0.001, 0, "kl_coef");
+        assert_false(got.control.adaptive);
+        rig_near(got.control.target, 0.1, 0, "target_kl");
+        rig_near(got.control.horizon, 10000, 0, "horizon");
+        assert_int_equal(got.control_update, want->control_update);
+        assert_false(got.kl_loss.use);
+        assert_int_equal(got.kl_loss.type, XM_RL_KL_K3);
+        rig_near(got.kl_loss.coefficient, 0.001, 0, "kl_loss_coef");
+        rig_near(got.entropy_coeff, 0, 0, "entropy_coeff");
+        rig_near(got.vf_coef, 1, 0, "vf_coef");
+        assert_int_equal(got.loss_agg_mode, XM_RL_TOKEN_MEAN);
+        assert_int_equal(got.critic_loss_agg_mode, XM_RL_TOKEN_MEAN);
+        assert_int_equal(got.scale_reward, PPO_SCALE_IGNORED);
+        rig_near(got.ref_std, 0, 0, "ref_std");
+        rig_close(&r);
+    }
+}
+
+/* Without a bound of its own, each side has that of clip_ratio. */
+static void bounds_are_those_of_their_keys(void **state)
+{
+    static const struct {
+        const char *low;
+        const char *high;
+        double cut; /* the losses of ratios of 0.5 and of 1.5 */
+        double raised;
+    } cases[] = {
+        { "-1", "-1", 0.9, -1.1 },
+        { "0.3", "-1", 0.7, -1.1 },
+        { "-1", "0.4", 0.9, -1.4 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        ppo_mini mini = { 0, 1, 0, 0 };
+        rig_open(&r, RIG_KEYS("clip_ratio", "0.1", "clip_ratio_low",
+                              cases[i].low, "clip_ratio_high", cases[i].high));
+        rig_batch_init(&b);
+        (void)ppo_row(&b, 1, 1, 0);
+        b.advantage[1] = -1;
+        b.logp[1] = (float)log(0.5);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "actor/pg_loss"), cases[i].cut, 1e-6,
+                 "below");
+        b.advantage[1] = 1;
+        b.logp[1] = (float)log(1.5);
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "actor/pg_loss"), cases[i].raised, 1e-6,
+                 "above");
+        rig_close(&r);
+    }
+}
+
 static void the_published_dual_clip_is_met(void **state)
 {
     (void)state;
@@ -297,6 +395,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_value_head_agrees_with_finite_differences),
         cmocka_unit_test(a_critic_agrees_with_finite_differences),
+        cmocka_unit_test(presets_have_the_numbers_of_the_page),
+        cmocka_unit_test(bounds_are_those_of_their_keys),
         cmocka_unit_test(the_published_dual_clip_is_met),
         cmocka_unit_test(any_cut_gives_the_same_bits),
         cmocka_unit_test(whitening_belongs_to_the_mini_batch),

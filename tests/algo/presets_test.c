@@ -173,6 +173,42 @@ static void a_loss_mode_alone_has_the_defaults_of_the_keys(void **state)
     rig_close(&r);
 }
 
+/* The clip of a preset is that of its own loss: another loss has the bounds of
+ * clip_ratio, unless it is given its own. */
+static void another_loss_has_the_bounds_of_the_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        const char *mode;
+        const char *high;
+        double ratio;
+        double advantage;
+        double loss;
+    } all[] = {
+        { "gspo", "vanilla", "-1", 1.5, 1, -1.2 },
+        { "gspo", "vanilla", "-1", 0.5, -1, 0.8 },
+        { "gspo", "vanilla", "0.3", 1.5, 1, -1.3 },
+        { "cispo", "gspo", "-1", 0.5, -1, 0.8 },
+        { "dapo", "gspo", "-1", 1.5, 1, -1.2 },
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        rig_open(&r, RIG_KEYS("preset", all[i].preset, "loss_mode", all[i].mode,
+                              "clip_ratio_high", all[i].high));
+        rig_batch_init(&b);
+        (void)rig_row(&b, 1, 1, 0, 0);
+        b.logp[1] = (float)log(all[i].ratio);
+        b.advantage[1] = (float)all[i].advantage;
+        assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "actor/pg_loss"), all[i].loss, 1e-6,
+                 all[i].preset);
+        rig_close(&r);
+    }
+}
+
 /* ---- gdpo ---------------------------------------------------------------- */
 
 /* Two groups of two rows with two rewards of very different size, by hand:
@@ -373,6 +409,44 @@ static void check_rule(const grpo_preset *preset)
     rig_close(&r);
 }
 
+/* The defaults of docs/algorithms.md for keys that no preset sets. */
+static void other_keys_have_the_defaults_of_the_page(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        rig r;
+        grpo_rule rule;
+        rig_open(&r, RIG_KEYS("loss_mode", k ? "clip_cov" : "kl_cov"));
+        assert_int_equal(
+            grpo_rule_resolve(&r.host.api, (const void *)r.config, &rule),
+            XRAY_OK);
+        near(rule.gamma, 1, 0);
+        near(rule.loss.tau[0], 1, 0);
+        near(rule.loss.tau[1], 1.05, 0);
+        near(rule.loss.cov_ratio, 2e-4, 0);
+        near(rule.loss.cov_low, 1, 0);
+        near(rule.loss.cov_high, 5, 0);
+        near(rule.loss.entropy_coeff, 0, 0);
+        near(rule.loss_scale_factor, 0, 0);
+        assert_false(rule.kl_reward.use);
+        assert_int_equal(rule.kl_reward.type, XM_RL_KL_K1);
+        near(rule.kl_reward.coefficient, 0.001, 0);
+        assert_false(rule.kl_control.adaptive);
+        near(rule.kl_control.target, 0.1, 0);
+        near(rule.kl_control.horizon, 10000, 0);
+        assert_int_equal(rule.max_rounds, 0);
+        near(rule.overlong_buffer, 0, 0);
+        near(rule.overlong_factor, 1, 0);
+        near(rule.longest, 0, 0);
+        assert_int_equal(rule.loss.correction.weight, XM_RL_IS_NONE);
+        assert_int_equal(rule.loss.correction.kind, XM_RL_RS_NONE);
+        near(rule.loss.correction.low, -1, 0);
+        near(rule.loss.correction.high, 2, 0);
+        assert_false(rule.normalise_weights);
+        rig_close(&r);
+    }
+}
+
 /* A user chooses a preset by the table that `xray algo list` prints. */
 static void cells_are_the_numbers_in_force(void **state)
 {
@@ -413,7 +487,9 @@ int main(void)
         cmocka_unit_test(other_losses_have_the_published_numbers),
         cmocka_unit_test(picks_are_tokens_of_the_loss),
         cmocka_unit_test(a_loss_mode_alone_has_the_defaults_of_the_keys),
+        cmocka_unit_test(another_loss_has_the_bounds_of_the_keys),
         cmocka_unit_test(gdpo_normalises_each_reward_separately),
+        cmocka_unit_test(other_keys_have_the_defaults_of_the_page),
         cmocka_unit_test(cells_are_the_numbers_in_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
