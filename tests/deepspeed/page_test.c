@@ -108,10 +108,69 @@ static void page_lists_what_is_refused(void **state)
     assert_int_equal(rows, 0);
 }
 
+static const xr_ds_key *find_key(const char *path)
+{
+    const xr_ds_key *k = NULL;
+    for (size_t i = 0; (k = xr_ds_keys(i)); i++)
+        if (strcmp(k->path, path) == 0)
+            return k;
+    fail_msg("docs/deepspeed.md lists %s, which is no key", path);
+    return NULL;
+}
+
+/* Checks a key that the row `at` names, with the value in parentheses behind
+ * it, against its entry. Returns the rest of the row, NULL behind the last
+ * key. */
+static const char *check_idle_key(const char *at, const char *reason)
+{
+    char path[80];
+    char agrees[20] = "";
+    if (sscanf(at, "`%79[^`]`", path) != 1)
+        fail_msg("a row of another form: %.60s", at);
+    at += strlen(path) + 2;
+    if (sscanf(at, " (%19[^)])", agrees) == 1)
+        at += strlen(agrees) + 3;
+    const xr_ds_key *k = find_key(path);
+    const char *have = k->agrees ? k->agrees : "";
+    assert_true(k->kind == XR_DS_IDLE || k->kind == XR_DS_UNUSED);
+    if (strncmp(have, agrees, strcspn(have, " ")) != 0 ||
+        strlen(agrees) != strcspn(have, " "))
+        fail_msg("%s: (%s), not (%s)", path, have, agrees);
+    if (strcmp(k->why, reason) != 0)
+        fail_msg("%s: \"%s\", not \"%s\"", path, k->why, reason);
+    return *at == ',' ? at + 2 : NULL;
+}
+
+/* The values that agree and the reasons are those that a note follows. */
+static void page_lists_what_has_no_effect(void **state)
+{
+    const xr_ds_key *k = NULL;
+    size_t keys = 0;
+    (void)state;
+    read_page();
+    const char *end = strstr(page, "## Keys that are refused");
+    const char *row = strstr(page, "## Keys without effect");
+    assert_true(row && end);
+    while ((row = strstr(row, "\n| `")) && row < end) {
+        char reason[160];
+        row += 3;
+        const char *bar = strchr(row, '|');
+        if (!bar || sscanf(bar, "| %159[^|\n]", reason) != 1)
+            fail_msg("a row of another form: %.60s", row);
+        reason[strlen(reason) - 1] = '\0'; /* the blank before the bar */
+        for (const char *at = row; at; keys++)
+            at = check_idle_key(at, reason);
+    }
+    for (size_t i = 0; (k = xr_ds_keys(i)); i++)
+        keys -= k->kind == XR_DS_IDLE || k->kind == XR_DS_UNUSED;
+    assert_int_equal(keys, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(page_lists_every_key),
+        cmocka_unit_test(page_lists_what_has_no_effect),
         cmocka_unit_test(page_lists_what_is_refused),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);

@@ -278,6 +278,9 @@ static void schedules_are_converted(void **state)
           "actor.optim.lr_scheduler_type=constant by scheduler.type\n"
           "actor.optim.lr_warmup_steps=3 by "
           "scheduler.params.warmup_num_steps\n" },
+        { SCHEDULE "{\"warmup_num_steps\": 3, \"warmup_type\": \"Linear\"}}}",
+          "ds.json: scheduler.params.warmup_type: 'Linear' is not supported; "
+          "expected linear\n" },
         { SCHEDULE "{\"warmup_num_steps\": -1}}}",
           "ds.json: scheduler.params.warmup_num_steps: -1 is not a number of "
           "steps\n" },
