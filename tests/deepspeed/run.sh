@@ -22,7 +22,8 @@ cat >"$work/ds.json" <<'JSON'
     "params": {"lr": 1e-3, "betas": [0.8, 0.95], "eps": 1e-7, "weight_decay": 0.1}},
   "scheduler": {"type": "WarmupDecayLR",
     "params": {"warmup_max_lr": "auto", "warmup_num_steps": 8, "total_num_steps": 12, "warmup_type": "linear"}},
-  "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e8}
+  "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e8,
+    "zero_quantized_gradients": true}
 }
 JSON
 # 16 sequences are 4 prompts of 4 samples; 4 updates form a step of the run.
@@ -42,9 +43,10 @@ weight_decay = 0.1
 stage = 2
 INI
 said=$("$XRAY_BIN" check "$work/run.ini" 2>&1) || fail "check: $said"
-for line in \
-"$work/ds.json: zero_optimization.overlap_comm: no effect here: the fixed plan determines what overlaps" \
-    "$work/ds.json: zero_optimization.reduce_bucket_size: no effect here: buckets are complete transformer blocks, laid out at the start"; do
+warning="$work/ds.json: zero_optimization.zero_quantized_gradients: no effect here: values are sent uncompressed"
+notes=("$work/ds.json: zero_optimization.overlap_comm: no effect here: the fixed plan determines what overlaps"
+    "$work/ds.json: zero_optimization.reduce_bucket_size: no effect here: buckets are complete transformer blocks, laid out at the start")
+for line in "xray: warning: $warning" "${notes[@]}"; do
     grep -qxF "$line" <<<"$said" || fail "check does not say: $line"$'\n'"$said"
 done
 "$XRAY_BIN" config print "$work/run.ini" --origins >"$work/print.ini"
@@ -56,6 +58,14 @@ for line in "lr = 0.001 ; $work/ds.json: optimizer.params.lr" \
 done
 
 train "$work/json" >/dev/null 2>"$work/log"
+grep -qF "$warning" "$work/log" || fail "a run does not warn: $(cat "$work/log")"
+for line in "${notes[@]}"; do
+    grep -qF "$line" "$work/log" && fail "a run warns of what changes nothing: $line"
+done
+train "$work/info" --set run.log=info --set trainer.total_training_steps=1 >/dev/null 2>"$work/log"
+for line in "$warning" "${notes[@]}"; do
+    grep -qF "$line" "$work/log" || fail "a run at log = info does not say: $line"
+done
 cp "$work/plain.ini" "$work/run.ini"
 train "$work/plain" --set trainer.total_training_steps=3 --set actor.ppo_mini_batch_size=4 \
     --set actor.grad_clip=0.5 >/dev/null
