@@ -395,6 +395,7 @@ static void needs_of_algorithms_are_applied(void **state)
     uint32_t needs = 0;
     run.algo = (xr_part){ .ops = &without, .instance = "algo.fake" };
     run.plannable = 1;
+    ini->actor.trainable_from_layer = 2; /* a critic trains all of its own */
     xr_run_set_workloads(&run, 25, 10, 5);
     expect_needs(needs, "");
     assert_int_equal(run.actor.load.outputs,
@@ -424,8 +425,7 @@ static void needs_of_algorithms_are_applied(void **state)
                  "configuration: [critic] ppo_max_token_len_per_gpu 9 is below "
                  "the longest row of 10 tokens");
     assert_true(c->tokens == 10 && c->rows == 6);
-    ini->actor.ppo_max_token_len_per_gpu =
-        9; /* reported for the actor already */
+    ini->actor.ppo_max_token_len_per_gpu = 9; /* reported already */
     expect_needs(needs, "");
     ini->critic.ppo_max_token_len_per_gpu = 10;
     ini->critic.ppo_mini_batch_size = 3;

@@ -12,6 +12,7 @@
 
 char said[8192];
 const char *failing;
+const char *skipped;
 const char *spoilt;
 uint64_t context_size;
 uint32_t contexts;
@@ -89,6 +90,7 @@ static xray_status train_step(void *self, double lr, double max_norm,
     static int steps;
     note_call("%s step: lr %g clip %g", (const char *)self, lr, max_norm);
     out->grad_norm = *(const char *)self == 'a' ? 1 + steps++ % 2 : 4;
+    out->skipped = skipped && strcmp(self, skipped) == 0;
     return end_call("step");
 }
 
@@ -315,7 +317,7 @@ int set_up(void **state)
     static char actor[] = "actor";
     xr_run *run = &f->run;
     said[0] = '\0';
-    failing = spoilt = NULL;
+    failing = skipped = spoilt = NULL;
     context_size = 4;
     contexts = 0;
     offset = 0;

@@ -17,6 +17,7 @@
 
 extern char said[8192];     /* one line per call */
 extern const char *failing; /* the call that fails with XRAY_E_RANGE */
+extern const char *skipped; /* the model whose updates are skipped */
 extern const char *spoilt;  /* the array in which `prepare` puts a NaN */
 extern uint64_t context_size;
 extern uint32_t contexts; /* number of calls of `context` */

@@ -321,6 +321,29 @@ static void a_warm_up_leaves_the_policy_alone(void **state)
     }
 }
 
+/* Updates that were left out are counted by the model that they were of. */
+static void skipped_updates_are_counted_by_model(void **state)
+{
+    static const char *const models[] = { "actor", "critic" };
+    fixture *f = *state;
+    xr_err err = { "" };
+    add_model(f, XRAY_ROLE_CRITIC);
+    f->run.ini.trainer.on_nonfinite = XR_NONFINITE_SKIP;
+    begin_learner(f);
+    for (int i = 0; i < 2; i++) {
+        skipped = models[i];
+        assert_int_equal(run_step(f, 4, &err), XRAY_OK);
+        assert_true(xr_metrics_get(f->metrics, i ? "critic/skipped_updates"
+                                                 : "actor/skipped_updates") ==
+                    (i ? 1 : 2));
+        assert_true(
+            isnan(xr_metrics_get(f->metrics, i ? "actor/skipped_updates"
+                                               : "critic/skipped_updates")));
+        assert_true(isnan(xr_metrics_get(f->metrics, i ? "critic/grad_norm"
+                                                       : "actor/grad_norm")));
+    }
+}
+
 /* A context that needs more memory gets it once, and the next one has it
  * already. */
 static void contexts_get_the_space_they_need(void **state)
@@ -508,6 +531,7 @@ int main(void)
         CASE(empty_responses_are_not_counted),
         CASE(shuffles_reach_every_order),
         CASE(a_warm_up_leaves_the_policy_alone),
+        CASE(skipped_updates_are_counted_by_model),
         CASE(contexts_get_the_space_they_need),
         CASE(failures_end_the_step),
         CASE(no_tokens_are_chosen_by_bad_values),
