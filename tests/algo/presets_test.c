@@ -478,6 +478,65 @@ static void cells_are_the_numbers_in_force(void **state)
     }
 }
 
+/* Returns the row of a preset in the page's table, whose first cell may name
+ * two. */
+static const char *find_page_row(const char *page, const char *name)
+{
+    char quoted[40];
+    const char *row = strstr(page, "| preset | source | advantage |");
+    (void)snprintf(quoted, sizeof(quoted), "`%s`", name);
+    assert_non_null(row);
+    for (; *row == '|'; row = strchr(row, '\n') + 1) {
+        const char *at = strstr(row, quoted);
+        if (at && at < strchr(row + 1, '|'))
+            return row;
+    }
+    fail_msg("the page lacks %s", name);
+    return NULL;
+}
+
+/* Checks cell number `n` of a row. */
+static void expect_page_cell(const char *row, int n, const char *want)
+{
+    char cell[80] = "";
+    while (n-- > 0)
+        row = strchr(row + 1, '|');
+    (void)sscanf(row + 1, " %79[^|]", cell);
+    for (size_t size = strlen(cell); size && cell[size - 1] == ' ';)
+        cell[--size] = '\0';
+    assert_string_equal(cell, want);
+}
+
+/* docs/algorithms.md has the advantages and the averages that `xray algo list`
+ * prints. */
+static void the_page_has_the_numbers_of_the_list(void **state)
+{
+    static char page[1 << 16];
+    char path[4096];
+    const char *source = getenv("XRAY_SOURCE");
+    (void)state;
+    assert_non_null(source);
+    (void)snprintf(path, sizeof(path), "%s/docs/algorithms.md", source);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_true(fread(page, 1, sizeof(page) - 1, file) > 1000);
+    assert_int_equal(fclose(file), 0);
+    for (uint32_t p = 0; p < grpo_preset_count; p++) {
+        const char *const *cells =
+            grpo_preset_table.cells + p * grpo_preset_table.columns;
+        const char *one = cells[find_column("A(1)")];
+        const char *zero = cells[find_column("A(0)")];
+        const char *average = cells[find_column("average")];
+        const char *row = find_page_row(page, cells[0]);
+        expect_page_cell(row, 4, strcmp(one, "batch") == 0 ? "" : one);
+        expect_page_cell(row, 5, strcmp(zero, "batch") == 0 ? "" : zero);
+        expect_page_cell(row, 8,
+                         strcmp(average, "rows / length") == 0
+                             ? "rows, over a constant"
+                             : average);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -491,6 +550,7 @@ int main(void)
         cmocka_unit_test(gdpo_normalises_each_reward_separately),
         cmocka_unit_test(other_keys_have_the_defaults_of_the_page),
         cmocka_unit_test(cells_are_the_numbers_in_force),
+        cmocka_unit_test(the_page_has_the_numbers_of_the_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
