@@ -328,6 +328,9 @@ static void gpg_counts_negative_scores(void **state)
     assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
     near((double)rig_advantage(&batch, 0), -1 * 4 / 2.0, 1e-6);
     near((double)rig_advantage(&batch, 3), 1 * 4 / 2.0, 1e-6);
+    memset(batch.reward, 0, sizeof(batch.reward)); /* no score at all */
+    assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
+    near((double)rig_advantage(&batch, 0), 0, 0);
     rig_close(&r);
 }
 

@@ -427,6 +427,63 @@ static void clip_cov_leaves_out_what_is_clipped(void **state)
     rig_close(&r);
 }
 
+/* Both bounds of the covariance are outside: here two tokens have exactly 1. */
+static void covariances_at_a_bound_are_not_picked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *low;
+        const char *high;
+        uint32_t picked;
+    } cases[] = { { "1", "5", 0 }, { "-5", "1", 0 }, { "0.9", "1.1", 2 } };
+    for (int i = 0; i < 3; i++) {
+        rig r;
+        rig_batch b;
+        unsigned char marks[RIG_TOKENS];
+        rig_open(&r, RIG_KEYS("preset", "clip_cov", "clip_cov_ratio", "1",
+                              "clip_cov_lb", cases[i].low, "clip_cov_ub",
+                              cases[i].high));
+        rig_batch_init(&b);
+        (void)rig_row(&b, 1, 2, 0, 0);
+        b.advantage[1] = 1;
+        b.advantage[2] = -1;
+        b.logp[1] = b.old_logp[1] = -1;
+        b.logp[2] = b.old_logp[2] = -3;
+        assert_int_equal(rig_marks(&r, &b, marks), cases[i].picked);
+        rig_close(&r);
+    }
+}
+
+/* A choice at random depends on the row's id and the offset in it alone: rows
+ * in another order have the same tokens picked. */
+static void random_picks_follow_their_rows(void **state)
+{
+    (void)state;
+    unsigned char marks[2][RIG_TOKENS];
+    rig_batch b[2];
+    rig r;
+    uint32_t picked = 0;
+    rig_open(&r, RIG_KEYS("preset", "clip_cov", "clip_cov_ratio", "0.3",
+                          "clip_cov_lb", "-1000", "clip_cov_ub", "1000"));
+    for (int k = 0; k < 2; k++) {
+        rig_batch_init(&b[k]);
+        for (int i = 0; i < 6; i++) {
+            int row = k ? 5 - i : i;
+            (void)rig_row(&b[k], 1 + row, 4 + row, 0, 0);
+            b[k].row_id[i] = 70 + (uint64_t)row;
+        }
+        for (uint32_t i = 0; i < b[k].b.tokens; i++)
+            b[k].advantage[i] = 1;
+        picked = rig_marks(&r, &b[k], marks[k]);
+        assert_int_equal(picked, 11); /* 0.3 x 39 */
+    }
+    for (int row = 0; row < 6; row++)
+        for (int i = 0; i < 5 + 2 * row; i++)
+            assert_int_equal(marks[0][b[0].row_start[row] + i],
+                             marks[1][b[1].row_start[5 - row] + i]);
+    rig_close(&r);
+}
+
 static void lacking_inputs_are_refused(void **state)
 {
     (void)state;
@@ -456,6 +513,8 @@ int main(void)
         cmocka_unit_test(names_of_the_kl_have_their_estimates),
         cmocka_unit_test(clip_ratio_moves_both_bounds),
         cmocka_unit_test(clip_cov_leaves_out_what_is_clipped),
+        cmocka_unit_test(covariances_at_a_bound_are_not_picked),
+        cmocka_unit_test(random_picks_follow_their_rows),
         cmocka_unit_test(lacking_inputs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -268,6 +268,49 @@ static void bounds_are_those_of_their_keys(void **state)
     }
 }
 
+/* The value loss that is reported is the aggregated one, and the share of
+ * clipped values is one of tokens: in rows of one, one and two tokens, those of
+ * the last row are clipped. */
+static void value_metrics_are_aggregated(void **state)
+{
+    static const struct {
+        const char *mode;
+        const char *factor;
+        double loss; /* of squares / 2 of 0.5, 2, 8 and 18 */
+    } cases[] = {
+        { "token-mean", "0", 28.5 / 4 },
+        { "seq-mean-token-sum", "0", 28.5 / 3 },
+        { "seq-mean-token-mean", "0", (0.5 + 2 + 13) / 3 },
+        { "seq-mean-token-sum-norm", "0", 28.5 / 3 / RIG_RESPONSE },
+        { "seq-mean-token-sum-norm", "5", 28.5 / 3 / 5 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        static const int at[] = { 1, 3, 5, 6 };
+        static const float before[] = { -1, 2, -4.5f, 6.5f };
+        static const float now[] = { -1, 2, -1, 1 };
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        ppo_mini mini = { 0, 3, 0, 1 };
+        rig_open(&r, RIG_KEYS("critic_loss_agg_mode", cases[i].mode,
+                              "loss_scale_factor", cases[i].factor));
+        rig_batch_init(&b);
+        for (int row = 0; row < 3; row++)
+            (void)ppo_row(&b, 1, 1 + row / 2, 0);
+        for (int t = 0; t < 4; t++) {
+            b.value[at[t]] = before[t];
+            b.value_now[at[t]] = now[t];
+        }
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "critic/vf_clipfrac"), 0.5, 1e-12,
+                 "vf_clipfrac");
+        rig_near(rig_metric(&r, &sums, "critic/vf_loss"), cases[i].loss, 1e-6,
+                 cases[i].mode);
+        rig_close(&r);
+    }
+}
+
 static void the_published_dual_clip_is_met(void **state)
 {
     (void)state;
@@ -397,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_critic_agrees_with_finite_differences),
         cmocka_unit_test(presets_have_the_numbers_of_the_page),
         cmocka_unit_test(bounds_are_those_of_their_keys),
+        cmocka_unit_test(value_metrics_are_aggregated),
         cmocka_unit_test(the_published_dual_clip_is_met),
         cmocka_unit_test(any_cut_gives_the_same_bits),
         cmocka_unit_test(whitening_belongs_to_the_mini_batch),
