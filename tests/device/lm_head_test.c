@@ -402,10 +402,65 @@ static void bad_targets_are_refused(void **state)
     close_devices(&b);
 }
 
+/* A logit of -inf is that of a token which cannot come: it adds nothing to the
+ * entropy, and the gradient does not see it. */
+static void impossible_tokens_enter_nothing(void **state)
+{
+    enum { VOCAB = 20, NEVER = 5 };
+    float x[2] = { 1, 1e30f };
+    float w[2 * VOCAB];
+    int32_t target = 3;
+    float dlogp = 0.5f;
+    float dentropy = 0.25f;
+    double logp[VOCAB];
+    double sum = 0;
+    double entropy = 0;
+    double dx = 0;
+    bench b;
+    (void)state;
+    for (int v = 0; v < VOCAB; v++) {
+        w[2 * v] = v == NEVER ? 0 : 0.125f * (float)(v % 7);
+        w[2 * v + 1] = v == NEVER ? -1e30f : 0;
+        sum += v == NEVER ? 0 : exp((double)w[2 * v]);
+    }
+    for (int v = 0; v < VOCAB; v++) {
+        logp[v] = (double)w[2 * v] - log(sum);
+        entropy -= v == NEVER ? 0 : exp(logp[v]) * logp[v];
+    }
+    for (int v = 0; v < VOCAB; v++)
+        dx += (double)w[2 * v] *
+              (0.5 * (v == target) -
+               exp(logp[v]) * (0.5 + 0.25 * (logp[v] + entropy)));
+    open_cpu_devices(&b);
+    for (int d = 0; d < b.count; d++) {
+        const lm_input h = { .items = 1,
+                             .vocab = VOCAB,
+                             .dim = 2,
+                             .w = w,
+                             .x = x,
+                             .targets = &target };
+        scored got = make_scored(1);
+        float grad[2] = { 0 };
+        const grads g = { &dlogp, &dentropy, grad, NULL };
+        xray_weight *weight = create_weight(&b.dev[d], w, VOCAB, 2);
+        xray_lm_head_logp op = make_logp_into(&h, weight, &got);
+        must(b.dev[d].ops->lm_head_logp(b.dev[d].self, NULL, &op));
+        b.dev[d].ops->weight_destroy(b.dev[d].self, weight);
+        assert_near(got.logp[0], logp[target], 4e-6, "logp");
+        assert_near(got.entropy[0], entropy, 4e-6, "entropy");
+        run_grad(&b.dev[d], &h, &got, &g, 0, 1);
+        assert_near(grad[0], dx, 4e-6, "dx");
+        assert_true(grad[1] == 0);
+        free_scored(&got);
+    }
+    close_devices(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logps_match_float64),
+        cmocka_unit_test(impossible_tokens_enter_nothing),
         cmocka_unit_test(gradients_match_float64_under_any_cut),
         cmocka_unit_test(sampled_tokens_follow_their_definition),
         cmocka_unit_test(greedy_takes_the_lowest_of_equals),
