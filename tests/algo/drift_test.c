@@ -193,6 +193,28 @@ static void weights_at_a_bound_are_kept(void **state)
     }
 }
 
+/* If the range leaves no weight at all, there is no mean to divide by, and no
+ * loss. */
+static void a_step_without_weights_has_no_loss(void **state)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    (void)state;
+    rig_open(&r, RIG_KEYS("rollout_is", "token", "rollout_is_threshold", "5_6",
+                          "rollout_is_batch_normalize", "true"));
+    fill_rows(&b);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    near(rig_put(&r, "rollout_corr/rollout_is_mean"), 0, 0);
+    near(rig_put(&r, "rollout_corr/rollout_is_max"), 0, 0);
+    near(rig_put(&r, "rollout_corr/rollout_is_eff_sample_size"), 0, 0);
+    memcpy(b.logp, b.old_logp, sizeof(b.logp));
+    assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
+    for (uint32_t i = 0; i < b.b.tokens; i++)
+        near((double)b.dlogp[i], 0, 0);
+    rig_close(&r);
+}
+
 /* Prepares four rows of which two tokens are rejected, or, with `masked`, are
  * observations. */
 static void prepare_without_two(const char *preset, int masked, rig_batch *b)
@@ -253,6 +275,7 @@ int main(void)
         cmocka_unit_test(geometric_means_skip_tokens_without_advantage),
         cmocka_unit_test(each_choice_rejects_by_its_own_estimate),
         cmocka_unit_test(weights_at_a_bound_are_kept),
+        cmocka_unit_test(a_step_without_weights_has_no_loss),
         cmocka_unit_test(rejected_tokens_are_in_no_statistic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
