@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A caller that knows shorter versions of the structs that a plugin fills.
+ * A caller that knows shorter versions of the structs that a plugin fills, and
+ * tables without one of their optional members.
  */
 #ifndef XR_GROWTH_H
 #define XR_GROWTH_H
@@ -42,5 +43,15 @@ static inline void growth_check(const void *s, size_t full, uint32_t size)
         growth_check(&(s), sizeof(s), size_);                         \
         assert_true(!XRAY_REACHES(type, &(s), member) || (s).member); \
     }
+
+/* The ways in which a table may lack an optional member: it ends before it,
+ * whatever the memory behind it holds, or the member is 0. */
+enum { LACK_ENDS, LACK_ZERO, LACK_WAYS };
+
+/* Takes `member`, which is set, from the variable `table`. */
+#define LACK_MEMBER(type, table, member, way)                             \
+    ((way) == LACK_ENDS                                                   \
+         ? (void)((table).header.size = (uint32_t)offsetof(type, member)) \
+         : (void)((table).member = 0))
 
 #endif

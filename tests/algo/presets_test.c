@@ -9,6 +9,7 @@
 
 #include "plugins/algo-grpo/rule.h"
 #include "tests/algo/grpo_rig.h"
+#include "tests/growth.h"
 
 #define near(got, want, tolerance) rig_near(got, want, tolerance, #got)
 
@@ -242,6 +243,9 @@ static void gdpo_normalises_each_reward_separately(void **state)
     b.b.scores = NULL;
     assert_int_equal(rig_prepare(&r, &b), XRAY_E_ARG);
     assert_non_null(strstr(r.host.reason, "gdpo needs the score of every"));
+    b.b.scores = b.scores; /* behind the end of an older batch */
+    LACK_MEMBER(xray_batch, b.b, scores, LACK_ENDS);
+    assert_int_equal(rig_prepare(&r, &b), XRAY_E_ARG);
     rig_close(&r);
     assert_int_equal(
         rig_try(&r, RIG_KEYS("preset", "gdpo", "use_kl_in_reward", "true")),

@@ -11,6 +11,7 @@
 
 #include "plugins/comm-shm/shm.h"
 #include "tests/comm/ranks.h"
+#include "tests/growth.h"
 #include "tests/testing.h"
 
 static char said[1024];
@@ -222,14 +223,14 @@ static void hosts_that_lack_something(void **state)
     info_status = XRAY_E_DEVICE;
     assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_E_DEVICE);
     assert_int_equal(other.mine.status, XRAY_E_DEVICE);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 * LACK_WAYS; i++) {
         dev = *env.dev;
-        if (i == 0)
-            dev.share = NULL;
-        else if (i == 1)
-            dev.attach = NULL;
+        if (i % 3 == 0)
+            LACK_MEMBER(xray_device_ops, dev, share, i / 3);
+        else if (i % 3 == 1)
+            LACK_MEMBER(xray_device_ops, dev, attach, i / 3);
         else
-            dev.detach = NULL;
+            LACK_MEMBER(xray_device_ops, dev, detach, i / 3);
         assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_E_UNSUPPORTED);
         assert_int_equal(other.mine.status, XRAY_E_UNSUPPORTED);
     }

@@ -5,6 +5,7 @@
  * on every surviving rank, in time, and that nothing is left behind.
  */
 #include "tests/comm/faults.h"
+#include "tests/growth.h"
 #include "tests/nccl/parts.h"
 
 #include "tests/testing.h"
@@ -293,6 +294,14 @@ static void try_wrong_setups(ranks_env *e)
     s = usual;
     s.gather = NULL;
     try_setup(e, s, &parts_config, XRAY_E_ARG, lacks);
+    for (int way = 0; way < LACK_WAYS; way++) { /* such as the cpu's */
+        xray_device_ops dev = *e->dev;
+        LACK_MEMBER(xray_device_ops, dev, extension, way);
+        s = usual;
+        s.device = &dev;
+        try_setup(e, s, &parts_config, XRAY_E_UNSUPPORTED,
+                  "the device does not give its CUDA streams (xray.cuda/0)");
+    }
     s = usual;
     s.rank = s.size;
     try_setup(e, s, &parts_config, XRAY_E_ARG, lacks);

@@ -8,6 +8,7 @@
 #include "core/base/str.h"
 #include "core/rl/checkpoint.h"
 #include "core/run/inventory.h"
+#include "tests/growth.h"
 #include "tests/rl/fake_roles.h"
 #include "tests/scratch.h"
 
@@ -407,10 +408,14 @@ static void states_of_algorithms_are_saved(void **state)
     save_checkpoint();
     assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
     assert_non_null(strstr(text, ", \"algo\": \"\"}\n"));
-    algo_ops.save = NULL;
-    save_checkpoint();
-    assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
-    assert_null(strstr(text, "algo"));
+    for (int way = 0; way < LACK_WAYS; way++) {
+        algo_ops.header.size = sizeof(algo_ops);
+        LACK_MEMBER(xray_algo_ops, algo_ops, save, way);
+        save_checkpoint();
+        assert_true(
+            read_text("root/global_step_7/state.json", text, sizeof(text)));
+        assert_null(strstr(text, "algo"));
+    }
 }
 
 /* ---- reading ------------------------------------------------------------ */
@@ -514,6 +519,13 @@ static void models_and_algorithm_are_restored(void **state)
     assert_int_equal(restore_all(&err), XRAY_OK);
     assert_int_equal(fake.loads_of_algo, 0);
     with_algo = 1;
+    for (int way = 0; way < LACK_WAYS; way++) { /* it reads no state any more */
+        const xray_algo_ops both = algo_ops;
+        LACK_MEMBER(xray_algo_ops, algo_ops, load, way);
+        assert_int_equal(restore_all(&err), XRAY_OK);
+        assert_int_equal(fake.loads_of_algo, 0);
+        algo_ops = both;
+    }
     use_critic();
     assert_int_equal(restore_all(&err), XRAY_E_IO);
     char want[400];

@@ -6,6 +6,7 @@
 #include "core/base/str.h"
 #include "core/run/run.h"
 #include "core/run/run_setup.h"
+#include "tests/growth.h"
 #include "tests/scratch.h"
 
 #define ALL (XR_WITH_TRAIN | XR_WITH_INFER | XR_WITH_ALGO | XR_TRAINABLE)
@@ -277,6 +278,14 @@ static void parts_of_a_run_are_found(void **state)
     expect_error("");
     assert_string_equal(xr_run_numerics(run, XRAY_ROLE_ACTOR), "xray.fp32/2");
     assert_int_equal(run->exact, 1);
+    /* A backend need not name a contract. */
+    for (int way = 0; way < LACK_WAYS; way++) {
+        make_draft(ALL, "");
+        xray_component silent = *run->train.component;
+        LACK_MEMBER(xray_component, silent, numerics, way);
+        run->train.component = &silent;
+        assert_null(xr_run_numerics(run, XRAY_ROLE_ACTOR));
+    }
     make_draft(ALL, "[infer.dsinf]\nweights = bfloat16\n");
     xr_run_plan_layouts(run, &errors);
     expect_error("");

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "core/plugin/cancel.h"
+#include "tests/growth.h"
 #include "tests/rl/engine_rig.h"
 
 /* ---- generating --------------------------------------------------------- */
@@ -142,6 +143,23 @@ static void a_pause_ends_the_requests_of_a_failed_rollout(void **state)
         XRAY_E_RANGE);
     assert_true(pauses == 1 && resumes == 1);
     assert_string_equal(engine.aborted, "all ");
+    /* One of the calls alone is not made: an engine has both or neither. */
+    for (int i = 0; i < 2 * LACK_WAYS; i++) {
+        xray_infer_ops part = ops;
+        if (i % 2)
+            LACK_MEMBER(xray_infer_ops, part, pause, i / 2);
+        else
+            LACK_MEMBER(xray_infer_ops, part, resume, i / 2);
+        f->run.infer.ops = &part;
+        memset(&engine, 0, sizeof(engine));
+        engine.fault = FAULT_POLL;
+        engine.when = 2;
+        assert_int_equal(
+            xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, &err),
+            XRAY_E_RANGE);
+        assert_true(pauses == 1 && resumes == 1);
+        assert_string_equal(engine.aborted, "0 1 2 ");
+    }
 }
 
 /* The engine is not asked for what it does not offer. */

@@ -3,6 +3,7 @@
  * Proves what a launcher is told of a run, how it is called, and what becomes
  * of its answers, with a launcher made for the test.
  */
+#include "tests/growth.h"
 #include "tests/scratch.h"
 
 #include <limits.h>
@@ -416,11 +417,6 @@ static void what_cannot_be_placed_is_given_back(void **state)
 
 static void an_engine_is_asked_and_given_jobs(void **state)
 {
-    static const xray_launcher_ops older = {
-        .header = { .size = offsetof(xray_launcher_ops, check) },
-        .check = check_it,
-        .submit = submit_it
-    };
     const char *argv[] = { "xray", "train", NULL };
     int32_t status = -1;
     (void)state;
@@ -441,13 +437,19 @@ static void an_engine_is_asked_and_given_jobs(void **state)
     assert_string_equal(err.text, "--set: [runtime.fake] places is too small");
     assert_string_equal(said.calls, "check check submit submit submit ");
     /* One that takes no jobs, and cannot be asked. */
-    run.launcher.ops = &older;
-    assert_int_equal(xr_launched_check(&run, &err), XRAY_OK);
-    assert_int_equal(xr_launched_submit(&run, argv, &err, &status),
-                     XRAY_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "[run] runtime: fake takes no jobs"));
-    assert_string_equal(said.calls, "check check submit submit submit ");
-    assert_int_equal(said.destroys, 0);
+    for (int way = 0; way < LACK_WAYS; way++) {
+        xray_launcher_ops without = ops;
+        LACK_MEMBER(xray_launcher_ops, without, submit, way);
+        LACK_MEMBER(xray_launcher_ops, without, check, way);
+        run.launcher.ops = &without;
+        assert_int_equal(xr_launched_check(&run, &err), XRAY_OK);
+        assert_int_equal(xr_launched_submit(&run, argv, &err, &status),
+                         XRAY_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "[run] runtime: fake takes no jobs"));
+        assert_string_equal(said.calls, "check check submit submit submit ");
+        assert_int_equal(said.destroys, 0);
+    }
+    run.launcher.ops = &ops;
 }
 
 static xray_status enter_it(const xray_host *host, const void *config,
@@ -468,6 +470,8 @@ static void processes_are_asked_what_they_are_only_where_that_is(void **state)
     enters.enter = enter_it;
     run.launcher.ops = &enters;
     assert_int_equal(xr_launched_enters(&run), 1);
+    LACK_MEMBER(xray_launcher_ops, enters, enter, LACK_ENDS);
+    assert_int_equal(xr_launched_enters(&run), 0);
     run.launcher.ops = NULL;
     assert_int_equal(xr_launched_enters(&run), 0);
     run.launcher.ops = &ops;

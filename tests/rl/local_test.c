@@ -3,6 +3,7 @@
  * Proves how calls to a model of this process reach its plugin: filled up as
  * its layout wants it, under their names, with what comes back.
  */
+#include "tests/growth.h"
 #include "tests/testing.h"
 
 #include "core/plugin/guard.h"
@@ -283,16 +284,18 @@ static void a_model_without_its_memory_is_not_called(void **state)
 
 static void a_backend_may_keep_its_gradients(void **state)
 {
-    static const xray_train_ops older = {
-        .header = { .size = offsetof(xray_train_ops, discard) },
-        .discard = discard_grads
-    };
     (void)state;
-    run.train.ops = &older;
-    assert_int_equal(xr_local_discard(&roles, XRAY_ROLE_CRITIC, &err),
-                     XRAY_E_UNSUPPORTED);
-    assert_string_equal(err.text, "critic cannot take gradients back");
-    assert_string_equal(said, "");
+    for (int way = 0; way < LACK_WAYS; way++) {
+        xray_train_ops without = { .header = XRAY_HEADER(xray_train_ops),
+                                   .discard = discard_grads };
+        LACK_MEMBER(xray_train_ops, without, discard, way);
+        run.train.ops = &without;
+        assert_int_equal(xr_local_discard(&roles, XRAY_ROLE_CRITIC, &err),
+                         XRAY_E_UNSUPPORTED);
+        assert_string_equal(err.text, "critic cannot take gradients back");
+        assert_string_equal(said, "");
+    }
+    run.train.ops = NULL;
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, begin_test, end_test)

@@ -4,6 +4,7 @@
  * device: every call of every plugin in its order, with plugins made for the
  * test.
  */
+#include "tests/growth.h"
 #include "tests/testing.h"
 
 #include "core/roles/memory_turns.h"
@@ -273,17 +274,18 @@ static void nothing_moves_without_a_key(void **state)
 static void shared_weights_stay(void **state)
 {
     static xray_infer_ops older;
+    static xray_weights shown;
     fixture *f = *state;
     xr_roles *roles = &f->roles;
     xr_err err = { "" };
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i <= LACK_WAYS; i++) {
         if (i) { /* an engine from before it could show a table of weights */
             older = infer_ops;
-            older.weights = NULL;
+            LACK_MEMBER(xray_infer_ops, older, weights, i - 1);
             f->run.infer.ops = &older;
         }
         memset(&roles->turns, 0, sizeof(roles->turns));
-        engine_weights = NULL;
+        engine_weights = i ? &shown : NULL;
         want_all(f);
         make_all(roles);
         roles->critic.self = roles->reference.self = NULL;
@@ -356,18 +358,23 @@ static void plugins_without_turns_are_refused(void **state)
     xr_config_set(f->run.config, "rollout.free_cache_engine=true", &errors);
     f->run.ini.actor.grad_offload = 1;
     f->run.ini.rollout.free_cache_engine = 1;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         xr_err err = { "" };
-        uint32_t role = i < 2 ? XRAY_ROLE_ACTOR : XRAY_ROLE_ROLLOUT;
+        uint32_t role = i < 4 ? XRAY_ROLE_ACTOR : XRAY_ROLE_ROLLOUT;
         train = train_ops;
         infer = infer_ops;
-        *(i ? &train.onload : &train.offload) = NULL;
-        *(i == 2 ? &infer.sleep : &infer.wake) = NULL;
+        if (i & 2) {
+            LACK_MEMBER(xray_train_ops, train, onload, i % 2);
+            LACK_MEMBER(xray_infer_ops, infer, wake, i % 2);
+        } else {
+            LACK_MEMBER(xray_train_ops, train, offload, i % 2);
+            LACK_MEMBER(xray_infer_ops, infer, sleep, i % 2);
+        }
         f->run.train.ops = &train;
         f->run.infer.ops = &infer;
         assert_int_equal(xr_turn_join(roles, role, &err), XRAY_E_CONFIG);
         assert_string_equal(err.text,
-                            i < 2 ? "configuration: [actor] grad_offload: "
+                            i < 4 ? "configuration: [actor] grad_offload: "
                                     "actor cannot give memory back"
                                   : "--set: [rollout] free_cache_engine: "
                                     "engine cannot give memory back");

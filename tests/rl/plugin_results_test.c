@@ -7,6 +7,7 @@
 
 #include "core/roles/nonfinite.h"
 #include "core/roles/plugin_results.h"
+#include "tests/growth.h"
 #include "tests/rl/fake_roles.h"
 #include "tests/testing.h"
 
@@ -74,6 +75,7 @@ static void unknown_needs_are_refused(void **state)
     (void)state;
     static const xray_algo_ops selects = { .header = XRAY_HEADER(xray_algo_ops),
                                            .select = select_rows };
+    xray_algo_ops older = selects;
     static const uint32_t all[] = {
         XRAY_NEED_CRITIC,       XRAY_NEED_REFERENCE, XRAY_NEED_GREEDY,
         XRAY_NEED_GROUPS,       XRAY_NEED_ENTROPY,   XRAY_NEED_VALUE_HEAD,
@@ -88,8 +90,14 @@ static void unknown_needs_are_refused(void **state)
         assert_int_equal(xr_check_needs(&part, all[i], &err),
                          i == 6 ? XRAY_E_ABI : XRAY_OK);
     }
-    assert_string_equal(err.text, "x.fake: needs XRAY_NEED_MINI_FORWARD, and "
-                                  "has no select that would read it");
+    const char *lacks = "x.fake: needs XRAY_NEED_MINI_FORWARD, and has no "
+                        "select that would read it";
+    assert_string_equal(err.text, lacks);
+    LACK_MEMBER(xray_algo_ops, older, select, LACK_ENDS);
+    xr_part short_of_it = { .instance = "x.fake", .ops = &older };
+    err.text[0] = '\0';
+    assert_int_equal(xr_check_needs(&short_of_it, all[6], &err), XRAY_E_ABI);
+    assert_string_equal(err.text, lacks);
     uint32_t next = 1;
     while (next & known)
         next <<= 1;

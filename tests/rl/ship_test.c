@@ -8,6 +8,7 @@
 #include "core/plugin/cancel.h"
 #include "core/roles/publish.h"
 #include "core/roles/ship.h"
+#include "tests/growth.h"
 #include "tests/rl/fake_memory.h"
 #include "tests/rl/fake_roles.h"
 #include "tests/testing.h"
@@ -327,8 +328,27 @@ static void a_region_has_its_size(void **state)
     assert_int_equal(fake.part, 7);
     assert_int_equal(read_from(size, &err), XRAY_OK);
     table.offloaded = 1;
+    for (int i = 0; i < 2 * LACK_WAYS; i++) { /* nor if there can be none */
+        const xray_weights older = table;
+        const xray_train_ops all = exports;
+        if (i % 2)
+            LACK_MEMBER(xray_weights, table, offloaded, i / 2);
+        else
+            LACK_MEMBER(xray_train_ops, exports, export_begin, i / 2);
+        assert_int_equal(write_to(size, &err), XRAY_OK);
+        assert_int_equal(fake.part, 7);
+        table = older;
+        exports = all;
+    }
+    for (int way = 0; way < LACK_WAYS; way++) {
+        xray_infer_ops shares = infer;
+        LACK_MEMBER(xray_infer_ops, shares, weights, way);
+        run.infer.ops = &shares;
+        assert_int_equal(read_from(size, &err), XRAY_E_BUG);
+        assert_non_null(strstr(err.text, "infer.fake keeps no weights of its"));
+    }
+    run.infer.ops = &infer;
     /* A rank that only takes part writes nothing. */
-    memset(&region, 0xee, sizeof(region));
     assert_int_equal(xr_ship_write(&roles, NULL, 0, &err), XRAY_OK);
     assert_int_equal(fake.part, 3);
 }

@@ -3,6 +3,7 @@
  * Proves a step as the plugins see it: each call of trainer, reference, critic
  * and algorithm in its order, with its arguments and results.
  */
+#include "tests/growth.h"
 #include "tests/rl/step_rig.h"
 
 #include <math.h>
@@ -511,6 +512,17 @@ static void metrics_are_all_observed(void **state)
         assert_int_equal(xr_learner_observe(&f->learner, &err), XRAY_OK);
         assert_string_equal(said, want);
     }
+    const void *ops = f->run.algo.ops;
+    for (int way = 0; way < LACK_WAYS; way++) {
+        xray_algo_ops blind;
+        memcpy(&blind, ops, sizeof(blind));
+        LACK_MEMBER(xray_algo_ops, blind, observe, way);
+        f->run.algo.ops = &blind;
+        said[0] = '\0';
+        assert_int_equal(xr_learner_observe(&f->learner, &err), XRAY_OK);
+        assert_string_equal(said, "");
+    }
+    f->run.algo.ops = ops;
     failing = "observe";
     assert_int_equal(xr_learner_observe(&f->learner, &err), XRAY_E_RANGE);
     assert_string_equal(err.text, "algo: observe failed with status -101 (size "

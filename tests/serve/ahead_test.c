@@ -4,6 +4,7 @@
  * enqueued before the host knows the tokens of the last one, and every result
  * has the bits that it has otherwise.
  */
+#include "tests/growth.h"
 #include "tests/serve/engine.h"
 
 enum { PROMPT = 5, ROW = 40 };
@@ -117,6 +118,62 @@ static void run_many(rig *r, void *engine, uint32_t how, results *out)
         engine_submit(r, engine, &q);
     }
     engine_run(r, engine, out);
+}
+
+static xray_status begin_no_graph(void *self, xray_stream *stream)
+{
+    (void)self;
+    (void)stream;
+    fail_msg("a graph is begun");
+    return XRAY_E_BUG;
+}
+
+static xray_status end_no_graph(void *self, xray_stream *stream,
+                                xray_graph **out)
+{
+    (void)out;
+    return begin_no_graph(self, stream);
+}
+
+static xray_status launch_no_graph(void *self, xray_stream *stream,
+                                   xray_graph *graph)
+{
+    (void)graph;
+    return begin_no_graph(self, stream);
+}
+
+static void destroy_no_graph(void *self, xray_graph *graph)
+{
+    (void)self;
+    (void)graph;
+    fail_msg("a graph is destroyed");
+}
+
+/* A device with a part of the calls for graphs is not asked for any. */
+static void graphs_need_all_of_their_calls(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4 * LACK_WAYS; i++) {
+        stage s;
+        uint32_t before = rig_advances();
+        open_stage(&s, 4);
+        xray_device_ops *part = &s.late_rig->late;
+        part->graph_begin = begin_no_graph;
+        part->graph_end = end_no_graph;
+        part->graph_launch = launch_no_graph;
+        part->graph_destroy = destroy_no_graph;
+        if (i % 4 == 0)
+            LACK_MEMBER(xray_device_ops, *part, graph_begin, i / 4);
+        else if (i % 4 == 1)
+            LACK_MEMBER(xray_device_ops, *part, graph_end, i / 4);
+        else if (i % 4 == 2)
+            LACK_MEMBER(xray_device_ops, *part, graph_launch, i / 4);
+        else
+            LACK_MEMBER(xray_device_ops, *part, graph_destroy, i / 4);
+        compare_runs(&s, run_many, 0);
+        assert_true(rig_advances() > before);
+        close_stage(&s);
+    }
 }
 
 static void late_results_are_the_same(void **state)
@@ -246,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_results_are_the_same),
+        cmocka_unit_test(graphs_need_all_of_their_calls),
         cmocka_unit_test(rounds_are_the_same),
         cmocka_unit_test(aborts_are_the_same),
         cmocka_unit_test(known_ends_are_not_passed),

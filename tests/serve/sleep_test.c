@@ -3,6 +3,7 @@
  * Proves which memory an engine evicts while it sleeps, and what it needs to
  * wake.
  */
+#include "tests/growth.h"
 #include "tests/serve/engine.h"
 
 #include <unistd.h>
@@ -57,6 +58,41 @@ static uint64_t live_bytes(const rig *r, uint32_t tag)
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     assert_int_equal(r->device->memory(r->device_self, &stats), XRAY_OK);
     return stats.live[tag];
+}
+
+/* An engine frees nothing but keys and values on a device that cannot take
+ * memory back. */
+static void a_device_may_keep_its_memory(void **state)
+{
+    (void)state;
+    stage *s = calloc(1, sizeof(*s));
+    assert_non_null(s);
+    s->r = rig_open(1);
+    const xray_device_ops *whole = s->r->device;
+    const engine_size size = { .rows = 3, .row_tokens = 40 };
+    xray_device_ops part = *whole;
+    s->r->device = &part;
+    s->m = model_open(s->r, MODEL_LLAMA_UNTIED);
+    s->engine = engine_open(s->r, s->m, &size);
+    for (int i = 0; i < 3 * LACK_WAYS; i++) {
+        part = *whole;
+        if (i % 3 == 0)
+            LACK_MEMBER(xray_device_ops, part, evict, i / 3);
+        else if (i % 3 == 1)
+            LACK_MEMBER(xray_device_ops, part, restore, i / 3);
+        else
+            LACK_MEMBER(xray_device_ops, part, weight_evict, i / 3);
+        assert_int_equal(s->r->ops->sleep(s->engine, activations),
+                         XRAY_E_UNSUPPORTED);
+        assert_non_null(strstr(s->r->said, "the device cannot evict memory"));
+        assert_int_equal(
+            s->r->ops->sleep(s->engine, all & ~weights & ~activations),
+            XRAY_OK);
+        assert_int_equal(s->r->ops->wake(s->engine, 1u << XRAY_TAG_KV),
+                         XRAY_OK);
+    }
+    part = *whole;
+    close_stage(s);
 }
 
 /* Shared weights stay in memory, everything else is evicted. */
@@ -199,6 +235,7 @@ static void sleep_shrinks_the_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_may_keep_its_memory),
         cmocka_unit_test(shared_weights_stay_during_sleep),
         cmocka_unit_test(own_weights_must_come_again_after_sleep),
         cmocka_unit_test(sleep_shrinks_the_process),

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "tests/growth.h"
 #include "tests/train/rig.h"
 
 static const xm_pack_limits limits = {
@@ -212,6 +213,11 @@ static void check_families(fixture *f)
 
     /* Without share_prompts every row is packed by itself. */
     batch.share_prompts = 0;
+    assert_int_equal(xm_packer_fill(f->packer, &batch, 0, &err, &p), XRAY_OK);
+    assert_int_equal(p.pack.rows, 7);
+    assert_null(p.pack.parent);
+    batch.share_prompts = 1; /* behind the end of an older batch */
+    LACK_MEMBER(xray_batch, batch, share_prompts, LACK_ENDS);
     assert_int_equal(xm_packer_fill(f->packer, &batch, 0, &err, &p), XRAY_OK);
     assert_int_equal(p.pack.rows, 7);
     assert_null(p.pack.parent);

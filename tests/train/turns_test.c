@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "model/nn/layout.h"
+#include "tests/growth.h"
 #include "tests/train/ranks.h"
 
 static ranks_run make_run(const char *json, uint32_t ranks, uint32_t stage)
@@ -97,6 +98,35 @@ static void calls_name_what_is_offloaded(void **state)
     assert_int_equal(r.ops->export_begin(r.self), XRAY_E_STATE);
     r.ops->export_end(r.self);
     rig_close(&r); /* while everything is offloaded */
+    rig_device_close(&device);
+}
+
+/* A trainer moves nothing off a device that cannot take memory back. */
+static void a_device_may_keep_its_memory(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    const xray_device_ops *all = device.ops;
+    xray_device_ops part = *all;
+    rig_spec spec = { .outputs = XRAY_OUTPUT_LOGP };
+    rig r;
+    device.ops = &part;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    for (int i = 0; i < 3 * LACK_WAYS; i++) {
+        part = *all;
+        if (i % 3 == 0)
+            LACK_MEMBER(xray_device_ops, part, evict, i / 3);
+        else if (i % 3 == 1)
+            LACK_MEMBER(xray_device_ops, part, restore, i / 3);
+        else
+            LACK_MEMBER(xray_device_ops, part, weight_evict, i / 3);
+        assert_int_equal(r.ops->offload(r.self, XRAY_TAG_GRADS),
+                         XRAY_E_UNSUPPORTED);
+        assert_non_null(strstr(rig_error(), "the device cannot evict memory"));
+    }
+    part = *all;
+    assert_int_equal(r.ops->offload(r.self, XRAY_TAG_GRADS), XRAY_OK);
+    rig_close(&r);
     rig_device_close(&device);
 }
 
@@ -223,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offload_between_calls_keeps_the_bits),
         cmocka_unit_test(calls_name_what_is_offloaded),
+        cmocka_unit_test(a_device_may_keep_its_memory),
         cmocka_unit_test(prefetch_changes_no_bits),
         cmocka_unit_test(memory_follows_the_documented_formulas),
     };
