@@ -21,14 +21,17 @@ static void take_host_metrics(xr_host *host, xr_metric_put put, void *ctx)
 void xr_plugin_metrics_here(const xr_roles *roles, xr_metric_put put, void *ctx)
 {
     const xr_run *run = roles->run;
-    const xr_part *const parts[] = { &run->device, &run->comm,  &run->runtime,
-                                     &run->train,  &run->infer, &run->algo };
+    const xr_part *const parts[] = { &run->device,   &run->comm,  &run->runtime,
+                                     &run->launcher, &run->train, &run->infer,
+                                     &run->algo };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         take_host_metrics(parts[i]->host, put, ctx);
     for (uint32_t role = 1; role < XR_ROLES; role++)
         take_host_metrics(roles->named[role].host, put, ctx);
     for (size_t i = 0; i < run->reward_count; i++)
         take_host_metrics(run->rewards[i].host, put, ctx);
+    for (size_t i = 0; i < run->tracker_count; i++)
+        take_host_metrics(run->trackers[i].host, put, ctx);
 }
 
 static void print_metric(void *ctx, const char *name, double value)

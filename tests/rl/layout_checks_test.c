@@ -16,6 +16,7 @@ static struct {
     uint64_t token_multiple;
     uint32_t segments;
     const char *numerics;
+    int no_list; /* 1: it gives no axes, however many it says */
 } fake;
 
 static xray_status plan_model(const xray_host *host, const void *config,
@@ -27,7 +28,7 @@ static xray_status plan_model(const xray_host *host, const void *config,
     (void)load;
     assert_string_equal(config, "options");
     assert_int_equal(world->size, 4);
-    out->axes = fake.axes;
+    out->axes = fake.no_list ? NULL : fake.axes;
     out->axis_count = fake.axis_count;
     out->axis_stride = sizeof(xray_axis);
     out->micro_multiple = 1;
@@ -346,6 +347,17 @@ static void a_role_begins_as_its_ranks(void **state)
     }
 }
 
+static void axes_need_a_list_and_names_of_their_own(void **state)
+{
+    (void)state;
+    run.needs = 0;
+    use_axes("tp", XRAY_AXIS_REPLICA);
+    expect_errors(1, "train.fake: plan: axis 1 has the name \"replica\", which "
+                     "is the core's");
+    fake.no_list = 1;
+    expect_errors(1, "train.fake: plan: 2 axes, expected a list of at most 8");
+}
+
 /* As many axes as the interface allows; one of a single rank counts, too. */
 static void all_axes_are_taken(void **state)
 {
@@ -374,6 +386,7 @@ int main(void)
         CASE(engines_are_compared_with_the_trainer),
         CASE(unknown_parts_are_not_planned),
         CASE(a_role_begins_as_its_ranks),
+        CASE(axes_need_a_list_and_names_of_their_own),
         CASE(all_axes_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

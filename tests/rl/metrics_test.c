@@ -9,6 +9,7 @@
 
 #include "core/rl/learner.h"
 #include "core/roles/balance.h"
+#include "core/roles/plugin_metrics.h"
 #include "tests/rl/fake_roles.h"
 
 /* ---- statistics of a batch ---------------------------------------------- */
@@ -212,6 +213,64 @@ static void one_token_explains_nothing(void **state)
     assert_true(xr_metrics_get(f->learner.metrics, "critic/returns/mean") == 2);
 }
 
+/* ---- metrics of plugins ------------------------------------------------- */
+
+static xr_host *put_metric(const char *instance)
+{
+    xr_host *host = xr_host_new(instance, NULL);
+    const xray_host *api = xr_host_api(host);
+    const xray_metrics_service *m = api->service(api, XRAY_SERVICE_METRICS);
+    assert_int_equal(m->put(m, "x", 1), XRAY_OK);
+    return host;
+}
+
+static void add_name(void *ctx, const char *name, double value)
+{
+    assert_true(value == 1);
+    xr_str_printf(ctx, "%s ", name);
+}
+
+/* Whatever a plugin does for a run, its metrics are logged. */
+static void every_plugin_may_give_metrics(void **state)
+{
+    static xr_run run;
+    static xr_roles roles;
+    xr_str out = { 0 };
+    (void)state;
+    make_fake_roles(&run, &roles);
+    run.reward_count = run.tracker_count = 2;
+    const struct {
+        xr_host **host;
+        const char *instance;
+    } parts[] = {
+        { &run.device.host, "device" },
+        { &run.comm.host, "comm" },
+        { &run.runtime.host, "runtime" },
+        { &run.launcher.host, "launcher" },
+        { &run.train.host, "train" },
+        { &run.infer.host, "infer" },
+        { &run.algo.host, "algo" },
+        { &roles.named[XRAY_ROLE_REFERENCE].host, "reference" },
+        { &roles.named[XRAY_ROLE_CRITIC].host, "critic" },
+        { &roles.named[XRAY_ROLE_REWARD].host, "reward_model" },
+        { &run.rewards[0].host, "reward.a" },
+        { &run.rewards[1].host, "reward.b" },
+        { &run.trackers[0].host, "tracker.a" },
+        { &run.trackers[1].host, "tracker.b" },
+    };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        *parts[i].host = put_metric(parts[i].instance);
+    xr_plugin_metrics_here(&roles, add_name, &out);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        char want[64];
+        (void)snprintf(want, sizeof(want), "perf/%s/x ", parts[i].instance);
+        if (!strstr(xr_str_text(&out), want))
+            fail_msg("no %s in %s", want, xr_str_text(&out));
+        xr_host_free(*parts[i].host);
+    }
+    xr_str_free(&out);
+}
+
 /* ---- dealing ------------------------------------------------------------ */
 
 /* The differencing method by hand. Among equal spreads the earlier tuple comes
@@ -289,6 +348,7 @@ int main(void)
         CASE(small_returns_are_explained_in_part),
         CASE(two_tokens_have_a_variance),
         CASE(one_token_explains_nothing),
+        cmocka_unit_test(every_plugin_may_give_metrics),
         cmocka_unit_test(rows_are_dealt_as_the_method_says),
         cmocka_unit_test(zero_parts_are_refused),
     };

@@ -175,6 +175,8 @@ static void keep_line(const xray_host *host, uint32_t level, const char *line)
 }
 
 /* A second instance, while the system is as the caller has made it. */
+static xray_comm_trace record; /* of the second instance */
+
 static xray_status create_second(ranks_env *e, const char *interface,
                                  void **out_self)
 {
@@ -185,6 +187,7 @@ static xray_status create_second(ranks_env *e, const char *interface,
     setup.host = &host;
     gather = setup.gather;
     setup.gather = gather_cards;
+    setup.trace = &record;
     *out_self = NULL;
     xray_status status = e->comm->create(&setup, &config, out_self);
     refusals = bind_reason = memory_reason = random_reason = search_reason = 0;
@@ -199,7 +202,9 @@ static void use_second(ranks_env *e, void *self)
     xray_comm_group *group = NULL;
     CHECK_OK(e, e->comm->group(self, both, 2, &group));
     CHECK_OK(e, ranks_barrier(e, group));
+    CHECK(e, record.state == 0);
     e->comm->destroy(self);
+    CHECK(e, record.state == 4); /* it was destroyed */
 }
 
 static void expect_refusal(ranks_env *e, const char *interface,

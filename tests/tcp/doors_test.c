@@ -441,6 +441,7 @@ static void probed_lines(ranks_env *e)
 {
     mesh_comm *comm = e->comm_self;
     const int given_up = (int)(comm->silence / 1000000u) + 2000;
+    const int pause = comm->silence < UINT64_C(5000000000) ? 1 : 2;
     CHECK(e, comm->silence > 0);
     (void)pthread_mutex_lock(&comm->lock); /* a rank may already leave */
     for (uint32_t r = 0; r < e->size; r++) {
@@ -450,8 +451,8 @@ static void probed_lines(ranks_env *e)
         CHECK(e, ask_option(line->notes, SOL_SOCKET, SO_KEEPALIVE) == 1);
         CHECK(e, ask_option(line->notes, IPPROTO_TCP, TCP_USER_TIMEOUT) ==
                      given_up);
-        CHECK(e, 3000 * ask_option(line->notes, IPPROTO_TCP, TCP_KEEPINTVL) <=
-                     given_up);
+        CHECK(e, ask_option(line->notes, IPPROTO_TCP, TCP_KEEPIDLE) == pause);
+        CHECK(e, ask_option(line->notes, IPPROTO_TCP, TCP_KEEPINTVL) == pause);
         CHECK(e, ask_option(line->notes, IPPROTO_TCP, TCP_NODELAY) == 1);
         CHECK(e, ask_option(line->calls, IPPROTO_TCP, TCP_NODELAY) == 1);
         CHECK(e, ask_option(line->calls, SOL_SOCKET, SO_KEEPALIVE) == 0);

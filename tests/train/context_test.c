@@ -234,6 +234,10 @@ static void a_plan_has_part_of_the_tokens(void **state)
     assert_string_equal(part.axes[1].name, XRAY_AXIS_CONTEXT);
     assert_int_equal(part.axes[1].size, 2);
     assert_null(part.numerics);
+    /* The second rank of a context publishes nothing that an engine beside it
+     * could share. */
+    assert_int_equal(all.sharded, 0);
+    assert_int_equal(part.sharded, 1);
 }
 
 /* The axes of a replica, the fastest first: those of one rank are left out at
