@@ -104,6 +104,14 @@ static void reason_has_its_location(void **state)
     (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
     assert_string_equal(err.text, "algo.x: plan: as it is");
     assert_int_equal(err.location.name_end, 0);
+    /* A location without a header, as if it had no members; and no text. */
+    const xray_location bare = { .key = "lr", .file = "m/c" };
+    (void)api->fail_at(api, XRAY_E_CONFIG, "plan", &bare, "as it is");
+    (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
+    assert_string_equal(err.text, "algo.x: plan: as it is");
+    (void)api->fail_at(api, XRAY_E_CONFIG, "plan", &own, NULL);
+    (void)xr_host_error(host, XRAY_E_CONFIG, "plan", &err);
+    assert_string_equal(err.text, "algo.x: plan: no reason was given");
     xr_host_free(host);
 }
 
