@@ -113,6 +113,7 @@ static void take_part(takes *all, const xray_request *q,
     if (s->prompt_count)
         memcpy(t->prompt_logp, s->prompt_logp,
                s->prompt_count * sizeof(*s->prompt_logp));
+    assert_true(!s->prompt_logp || s->prompt_count); /* the first part has it */
     t->prompt_count += s->prompt_count;
     t->count = s->first + s->token_count;
     t->finish = s->finish;

@@ -517,6 +517,7 @@ static void layers_that_cannot_be_divided_are_refused(void **state)
         { { ranks_deep, 2, 7, 0 }, "decoder_first_pipeline_num_layers (7)" },
         { { ranks_deep, 2, 3, 2 }, "decoder_last_pipeline_num_layers (2)" },
         { { ranks_deep, 3, 3, 3 }, "the next size that works is 2" },
+        { { ranks_deep, 3, 4, 4 }, "the next size that works is 1" },
         { { ranks_deep, 2, 4, 0, 4 },
           "the stages have 4, 2 and 2 layers, which cannot all be divided into "
           "so many chunks; the next number that works is 2" },
