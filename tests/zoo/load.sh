@@ -69,6 +69,15 @@ expect 2 "xray: $from $file: did not return from query in its trial" run query_h
 expect 2 "xray: $from $work/query_crashes/query_crashes.so: crashes (SIGSEGV) in query" run query_crashes
 [ $(($(date +%s) - start)) -lt 60 ] || fail "the limit of 1 s was not kept"
 
+# Those in the program's own folders are trusted, and not tried: a crash is its own.
+own=$work/own/lib64/xray/plugins
+mkdir -p "$work/own/bin" "$own"
+cp "$XRAY_BIN" "$work/own/bin/"
+for kind in load_crashes query_crashes; do
+    cp "$zoo/$kind.so" "$own/"
+    expect 139 "xray: $own/$kind.so: crashed in ${kind%_*} (SIGSEGV)" "$work/own/bin/${XRAY_BIN##*/}" plugin inspect "$own/$kind.so"
+done
+
 # A listing runs none of their code.
 for kind in load_crashes query_crashes query_hangs query_exits; do
     "$XRAY_BIN" plugin list --plugin-path "$work/$kind" >"$work/list" 2>&1 || fail "$kind: $(cat "$work/list")"
