@@ -55,7 +55,7 @@ static void each_value_is_in_the_bucket_between_its_edges(void **state)
         xr_histograms_add(h, "v", values, 1000);
         const xray_histogram *list = xr_histograms_list(h, &count);
         assert_int_equal(count, 1);
-        assert_int_equal(list->count, XR_BUCKETS);
+        assert_int_equal(list->count, 30);
         expect_counts(list, values, 1000);
     }
     xr_histograms_free(h);
@@ -194,6 +194,31 @@ static void ratios_of_tokens_in_the_loss_are_counted(void **state)
     }
 }
 
+/* A ratio that an algorithm clips at is no part of a bucket: it ends one. */
+static void ratios_have_edges_where_algorithms_clip(void **state)
+{
+    static const double edges[] = { 0, 0.8, 1.2, 1.3, 4 };
+    (void)state;
+    assert_int_equal(XR_RATIO_BUCKETS, 34);
+    for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
+        size_t found = 0;
+        for (size_t b = 0; b <= XR_RATIO_BUCKETS; b++)
+            found += fabs(xr_ratio_edges[b] - edges[i]) < 1e-12;
+        if (found != 1)
+            fail_msg("%g is no edge", edges[i]);
+    }
+    float mask[] = { 1, 1 };
+    float before[] = { 0, 0 };
+    float after[] = { 1.387f, 90 }; /* ratios 4.003 and e^90 */
+    xray_batch batch = { .header = XRAY_HEADER(xray_batch),
+                         .tokens = 2,
+                         .loss_mask = mask,
+                         .old_logp = before };
+    double counts[XR_RATIO_BUCKETS] = { 0 };
+    xr_ratios_count(&batch, after, counts);
+    assert_true(counts[XR_RATIO_BUCKETS - 1] > 1.5);
+}
+
 /* ---- texts --------------------------------------------------------------- */
 
 static const char *text_of(const xr_sample_texts *texts, size_t i)
@@ -286,6 +311,7 @@ int main(void)
         cmocka_unit_test(metrics_keep_histograms_if_they_are_asked_to),
         cmocka_unit_test(histograms_of_a_step_have_its_names_and_counts),
         cmocka_unit_test(ratios_of_tokens_in_the_loss_are_counted),
+        cmocka_unit_test(ratios_have_edges_where_algorithms_clip),
         cmocka_unit_test(a_sample_is_code_in_markdown),
         cmocka_unit_test(long_samples_are_cut_between_characters),
         cmocka_unit_test(parts_of_8_kib_are_whole),
