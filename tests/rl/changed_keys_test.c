@@ -106,7 +106,12 @@ static void a_change_of_every_key_has_its_kind(void **state)
         { "trainer", "test_freq", 'q' },
         { "trainer", "default_local_dir", 'q' },
         { "trainer", "max_actor_ckpt_to_keep", 'q' },
-        { "trainers", "save_freq", 't' }, /* the complete name counts */
+        { "trainer", "logger", 'q' },
+        { "tracker.tensorboard", "dir", 'q' },
+        { "runtime", "hosts", 'q' },
+        { "runtime.ray", "address", 'q' },
+        { "reward.train.zero3", "stage", 't' }, /* of a reward model */
+        { "trainers", "save_freq", 't' },       /* the complete name counts */
         { "datas", "path", 't' },
         { "rewards", "path", 't' },
     };
@@ -184,6 +189,16 @@ static void add_input(xr_history *h, const char *key, const char *path,
                      XRAY_OK);
 }
 
+/* A plugin with a file, which counts as one of a reward and not as one of an
+ * algorithm. */
+typedef struct with_path {
+    const char *path;
+} with_path;
+
+static const xray_option options[] = {
+    XRAY_PATH(with_path, path, "", 0u, "0.1", "A file."),
+};
+
 /* Which files that keys name are inputs, and in which order. */
 static void inputs_are_the_files_that_count(void **state)
 {
@@ -191,7 +206,9 @@ static void inputs_are_the_files_that_count(void **state)
     xr_errors errors = { 0 };
     xr_err err = { "" };
     xr_history h = { .has_lines = 0 };
-    char text[2000];
+    with_path of_reward;
+    with_path of_algo;
+    char text[3000];
     char dir[256];
     char path[300];
     (void)snprintf(dir, sizeof(dir), "%s", scratch_dir());
@@ -202,19 +219,27 @@ static void inputs_are_the_files_that_count(void **state)
     (void)scratch_write("set/d.jsonl", "D");
     (void)scratch_write("set/c.jsonl", "C");
     (void)scratch_write("set/e.txt", "E");
+    (void)scratch_write("score.py", "P");
     (void)snprintf(text, sizeof(text),
                    "[data]\ntrain_files = %s/a.jsonl, %s/b.jsonl\n"
                    "val_files = %s/v.jsonl, %s/set/*.jsonl\n"
                    "chat_template = %s/missing\n"
                    "[trainer]\ndefault_local_dir = %s/a.jsonl\n"
-                   "[model]\npath = %s\n",
-                   dir, dir, dir, dir, dir, dir, dir);
+                   "[model]\npath = %s\n"
+                   "[reward.x]\npath = %s/score.py\n"
+                   "[algo.y]\npath = %s/a.jsonl\n",
+                   dir, dir, dir, dir, dir, dir, dir, dir, dir);
     (void)snprintf(path, sizeof(path), "%s", scratch_write("in.ini", text));
     xr_config_free(run.config);
     run.config = xr_config_new();
     xr_config_read(run.config, path, &errors);
     xr_run_decode(run.config, &run.ini, &errors);
     xr_errors_free(&errors);
+    xr_config_decode(run.config, "reward.x", XR_TABLE(options), &of_reward,
+                     &errors);
+    xr_config_decode(run.config, "algo.y", XR_TABLE(options), &of_algo,
+                     &errors);
+    assert_int_equal(errors.count, 0);
     assert_int_equal(xr_changes_add_inputs(&run, &h, &err), XRAY_OK);
     static const char *const want[][3] = {
         { "data.train_files", "a.jsonl", "A" },
@@ -222,9 +247,10 @@ static void inputs_are_the_files_that_count(void **state)
         { "data.val_files", "v.jsonl", "V" },
         { "data.val_files", "set/c.jsonl", "C" },
         { "data.val_files", "set/d.jsonl", "D" },
+        { "reward.x.path", "score.py", "P" },
     };
-    assert_int_equal(h.input_count, 5);
-    for (size_t i = 0; i < 5; i++) {
+    assert_int_equal(h.input_count, sizeof(want) / sizeof(want[0]));
+    for (size_t i = 0; i < h.input_count; i++) {
         assert_string_equal(h.inputs[i].key, want[i][0]);
         assert_string_equal(h.inputs[i].path, scratch_path(want[i][1]));
         assert_true(h.inputs[i].hash == xr_hash64(want[i][2], 1, 0));
