@@ -3,8 +3,11 @@
  * Proves what xray train, sft and eval have in common: restarts, locked
  * folders, what a step leaves on disk, and the report.
  */
+#define _GNU_SOURCE /* F_OFD_SETLK */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
 
 #include "core/base/process.h"
 #include "core/plugin/cancel.h"
@@ -257,6 +260,47 @@ static void one_folder_is_locked_once(void **state)
     run.ini.trainer.validation_data_dir = run.ini.trainer.default_local_dir;
     assert_int_equal(xr_job_lock(&job, 1, &err), XRAY_OK);
     assert_true(job.locks[0].held && !job.locks[1].held && !job.locks[2].held);
+    xr_job_unlock(&job);
+    drop_folders();
+}
+
+/* The linker leads calls of fcntl through this suite. */
+static int no_locks;
+int __real_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...)
+{
+    va_list list;
+    va_start(list, command);
+    void *value = va_arg(list, void *);
+    va_end(list);
+    if (no_locks && command == F_OFD_SETLK) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return __real_fcntl(fd, command, value);
+}
+
+/* A run on a file system without locks goes on, and says what it lacks. */
+static void a_file_system_without_locks_gives_a_warning(void **state)
+{
+    (void)state;
+    char want[600];
+    xr_err err = { "" };
+    xr_job job = make_job("train");
+    run.ini.trainer.rollout_data_dir = NULL;
+    run.ini.trainer.validation_data_dir = NULL;
+    no_locks = 1;
+    catch_stderr();
+    xray_status status = xr_job_lock(&job, 1, &err);
+    char *text = stderr_text();
+    no_locks = 0;
+    assert_int_equal(status, XRAY_OK);
+    (void)snprintf(want, sizeof(want),
+                   "xray: warning: %s: its file system does not support locks",
+                   scratch_path("local"));
+    assert_int_equal(strncmp(text, want, strlen(want)), 0);
+    free(text);
     xr_job_unlock(&job);
     drop_folders();
 }
@@ -541,6 +585,7 @@ int main(void)
         cmocka_unit_test(a_canceled_job_is_no_failed_one),
         cmocka_unit_test(a_job_locks_its_folders),
         cmocka_unit_test(one_folder_is_locked_once),
+        cmocka_unit_test(a_file_system_without_locks_gives_a_warning),
         cmocka_unit_test(steps_are_reported_and_saved),
         cmocka_unit_test(a_step_whose_line_is_lost_is_not_saved),
         cmocka_unit_test(the_stop_flag_is_read),
