@@ -9,11 +9,18 @@
 make_task
 steps=(--set trainer.total_training_steps=3)
 train "$work/shared" "${steps[@]}" >/dev/null
+# sent FOLDER: the bytes that engines received in each step.
+sent() { grep -o '"perf/update_weights_bytes":[^,}]*' "$1/metrics.jsonl" | cut -d : -f 2 | tr '\n' ' '; }
+[ "$(sent "$work/shared")" = "0 0 0 " ] || fail "shared weights were sent: $(sent "$work/shared")"
+# All elements of the model's file, which are fp32, behind its header.
+model=$work/shared/global_step_3/actor/model.safetensors
+bytes=$(($(stat -c %s "$model") - 8 - $(od -An -tu8 -N 8 "$model")))
 for set in train.zero3.stage=0 train.zero3.stage=3 train.zero3.offload_param=host train.zero3.offload_optimizer=host; do
     rm -rf "$work/copied"
     train "$work/copied" "${steps[@]}" --set "$set" --set rollout.share_weights=off >/dev/null
     same_checkpoint "$work/shared/global_step_3" "$work/copied/global_step_3"
     diff <(steady "$work/shared/metrics.jsonl") <(steady "$work/copied/metrics.jsonl") || fail "metrics with $set differ"
+    [ "$(sent "$work/copied")" = "$bytes $bytes $bytes " ] || fail "$set sends $(sent "$work/copied"), expected $bytes in each step"
 done
 # A resumed run sends the weights of the checkpoint, not those that the engine
 # started with.

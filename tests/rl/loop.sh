@@ -77,6 +77,12 @@ validates "$work/v1" "1 2 3"
 for step in 1 2 3; do
     [ -d "$work/v1/global_step_$step" ] || fail "save_freq = 1 leaves step $step out"
 done
+# A line is written before its checkpoint, whose time is in the next one.
+for line in 1:none 2:taken 3:taken; do
+    seconds=$(value "$work/v1" "${line%:*}" timing_s/save_checkpoint)
+    awk -v s="$seconds" -v want="${line#*:}" 'BEGIN { exit want == "none" ? s != "none" : !(s + 0 > 0) }' ||
+        fail "line ${line%:*}: the checkpoint took $seconds"
+done
 
 # ---- how a rollout samples: what leaves the likeliest token alone leaves one sample
 for key in top_k=1 top_p=1e-6 min_p=1 temperature=0; do
