@@ -155,6 +155,13 @@ for fault in train-shown-logp algo-gradient train-gradient; do
     skips $fault actor/skipped_updates 1
 done
 
+# xray sft leaves the update out and counts it.
+SICK=train-gradient SICK_AT=1 "$XRAY_BIN" sft "$work/run.ini" --set run.train=sick --set trainer.on_nonfinite=skip \
+    --set sft.total_steps=2 --set sft.train_batch_size=4 --set "trainer.default_local_dir=$work/tuned" >/dev/null 2>"$work/err" ||
+    fail "sft: $(cat "$work/err")"
+[ "$(grep -o '^{"step":[0-9]*,\|"train/skipped_updates":[^,}]*\|"train/loss"' "$work/tuned/metrics.jsonl" | tr '\n' ' ')" = \
+    '{"step":1, "train/skipped_updates":1 {"step":2, "train/loss" ' ] || fail "sft: $(cat "$work/tuned/metrics.jsonl")"
+
 # A fault in the second micro-batch skips the same update as one in the first:
 # nothing of the first micro-batch gets into a later update.
 for at in 1 2; do
