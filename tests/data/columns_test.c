@@ -396,6 +396,26 @@ static void first_bytes_tell_columns_from_lines(void **state)
     }
 }
 
+/* DuckDB reads the user's init file unless it is given another one, and it
+ * would load extensions for what it reads. */
+static void readers_heed_no_settings_of_the_user(void **state)
+{
+    (void)state;
+    static const char *const rows[] = { "{\"a\":1}" };
+    make_program(
+        "duckdb",
+        "init=~/.duckdbrc\n"
+        "while [ $# -gt 0 ]; do\n"
+        "case $1 in -init) init=$2; shift;; -c) code=$2; shift;; esac\n"
+        "shift\ndone\n"
+        "[ \"$init\" = /dev/null ] || exit 3\n"
+        "for key in autoinstall autoload; do\n"
+        "case $code in *SET\\ ${key}_known_extensions=false*COPY*);;"
+        "*) exit 4;; esac\ndone\n"
+        "echo '{\"a\":1}'");
+    expect_rows(scratch_write("alone.parquet", "PAR1 alone"), rows, 1);
+}
+
 static void missing_and_failing_readers_are_named(void **state)
 {
     (void)state;
@@ -471,6 +491,8 @@ int main(void)
                                begin_case),
         cmocka_unit_test_setup(numbers_beyond_json_are_no_values, begin_case),
         cmocka_unit_test_setup(first_bytes_tell_columns_from_lines, begin_case),
+        cmocka_unit_test_setup(readers_heed_no_settings_of_the_user,
+                               begin_case),
         cmocka_unit_test_setup(missing_and_failing_readers_are_named,
                                begin_case),
         cmocka_unit_test_setup(programs_end_in_time_or_are_killed, begin_case),

@@ -361,6 +361,19 @@ static void folders_and_patterns_stand_for_their_files(void **state)
     expect_files_of("/set/b.jsonl", "/set/*.xml", "/set/*.xml");
     expect_files("/set/missing.csv", "/set/missing.csv|");
     expect_files("/set/*.xml", "/set/*.xml");
+    /* A folder has data files of every form. */
+    static const char *const forms[] = { "1.jsonl",   "2.ndjson", "3.json",
+                                         "4.parquet", "5.arrow",  "6.feather",
+                                         "7.csv",     "8.tsv" };
+    assert_int_equal(mkdir(scratch_path("forms"), 0777), 0);
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "forms/%s", forms[i]);
+        (void)scratch_write(name, "");
+    }
+    expect_files("/forms", "/forms/1.jsonl|/forms/2.ndjson|/forms/3.json|"
+                           "/forms/4.parquet|/forms/5.arrow|/forms/6.feather|"
+                           "/forms/7.csv|/forms/8.tsv|");
     expect_files("/none",
                  "/none: the folder holds no data files (.jsonl, .json, .csv, "
                  ".tsv, .parquet, .arrow or .feather)");
