@@ -238,6 +238,11 @@ static void replicas_hide_gradients_behind_the_last_backward_pass(void **state)
     layout.zero = 1;
     const double one = xr_time_update(&model, &work).of[XR_TIME_DATA];
     assert_true(one < bytes - backward && one > bytes - backward * 1.001);
+    /* At stage 2 after each of three micro-batches. */
+    layout.zero = 2;
+    const double two = xr_time_update(&model, &work).of[XR_TIME_DATA];
+    assert_true(two < 2 * bytes - 3 * backward &&
+                two > 2 * bytes - 3 * backward * 1.001);
     layout.zero = 3;
     const double three = xr_time_update(&model, &work).of[XR_TIME_DATA];
     assert_true(three > 3 * 1.5 * bytes - 3 * 2 * backward &&

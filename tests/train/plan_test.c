@@ -173,6 +173,26 @@ static void no_file_is_left(void **state)
     rig_device_close(&device);
 }
 
+/* Without a folder of the run's own, its files are in TMPDIR, or in /tmp. */
+static void files_are_in_the_folder_for_temporary_ones(void **state)
+{
+    (void)state;
+    const char *own = getenv("TMPDIR");
+    char *kept = own ? strdup(own) : NULL;
+    rig_spec spec = { .offload_optimizer = 1, .offload_dir = "" };
+    rig_device device = rig_device_open(1);
+    rig r;
+    assert_int_equal(setenv("TMPDIR", "/no/such", 1), 0);
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_E_IO);
+    assert_non_null(strstr(rig_error(), "cannot create a file in /no/such: "));
+    assert_int_equal(setenv("TMPDIR", "", 1), 0);
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    rig_close(&r);
+    assert_int_equal(kept ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
+    free(kept);
+    rig_device_close(&device);
+}
+
 /* A file that cannot have its size is refused when it is made; a later access
  * would end the process. */
 static void offloading_needs_room_for_its_files(void **state)
@@ -561,6 +581,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_file_is_left),
+        cmocka_unit_test(files_are_in_the_folder_for_temporary_ones),
         cmocka_unit_test(offloading_needs_room_for_its_files),
         cmocka_unit_test(gradients_are_apart),
         cmocka_unit_test(plan_refuses),
