@@ -21,6 +21,7 @@ for set in train.zero3.stage=0 train.zero3.stage=3 train.zero3.offload_param=hos
     same_checkpoint "$work/shared/global_step_3" "$work/copied/global_step_3"
     diff <(steady "$work/shared/metrics.jsonl") <(steady "$work/copied/metrics.jsonl") || fail "metrics with $set differ"
     [ "$(sent "$work/copied")" = "$bytes $bytes $bytes " ] || fail "$set sends $(sent "$work/copied"), expected $bytes in each step"
+    [ "$(grep -c '"timing_s/update_weights":[0-9.e-]*[1-9]' "$work/copied/metrics.jsonl")" = 3 ] || fail "$set sends in no time"
 done
 # A resumed run sends the weights of the checkpoint, not those that the engine
 # started with.

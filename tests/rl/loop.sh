@@ -173,6 +173,7 @@ sft "$work/s2" 1 2 "${three[@]}"
 is "$work/s2" 1 train/loss "$(awk -v a="$(value "$work/s1" 1 train/loss)" -v b="$(value "$work/s1" 2 train/loss)" \
     'BEGIN { print (2 * a + 5 * b) / 7 }')"
 is "$work/s1" 3 training/epoch 0
+awk -v s="$(value "$work/s1" 2 timing_s/step)" 'BEGIN { exit !(s + 0 > 0) }' || fail "a step of sft has no time"
 # So is their gradient, whose norm is at most that of the parts, and at least the difference.
 norm() { value "$1" "$2" train/grad_norm; }
 awk -v a="$(norm "$work/s1" 1)" -v b="$(norm "$work/s1" 2)" -v both="$(norm "$work/s2" 1)" 'BEGIN {
