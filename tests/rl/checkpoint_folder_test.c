@@ -397,8 +397,13 @@ static void a_damaged_one_names_a_complete_one(void **state)
     put_checkpoint("global_step_11", RUN_A, "c");
     assert_int_equal(xr_checkpoint_verify(&run, in_root("global_step_8"), &err),
                      XRAY_OK);
-    put_file("global_step_11/mark", "damaged");
     put_file("global_step_8/other", "foreign");
+    assert_int_equal(xr_checkpoint_verify(&run, in_root("global_step_8"), &err),
+                     XRAY_E_IO);
+    (void)snprintf(want, sizeof(want), "; %s/global_step_11 is complete, ",
+                   root);
+    assert_non_null(strstr(err.text, want));
+    put_file("global_step_11/mark", "damaged");
     assert_int_equal(
         xr_checkpoint_verify(&run, in_root("global_step_11"), &err), XRAY_E_IO);
     (void)snprintf(want, sizeof(want),

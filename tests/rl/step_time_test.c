@@ -443,7 +443,14 @@ static void machines_are_known_or_given_by_figures(void **state)
     assert_int_equal(xr_machine_read("flops32=4e11,memory=4e10", &err, &m),
                      XRAY_OK);
     NEAR(m.link, 4e10);
-    NEAR(m.product_share, 1);
+    NEAR(m.network, 4e10);
+    NEAR(m.host, 4e10);
+    assert_true(m.product_share == 1 && m.attention_share == 1 &&
+                m.memory_share == 1 && m.link_share == 1 && m.node > 1e300);
+    assert_true(m.link_latency == 0 && m.network_latency == 0 &&
+                m.launch == 0 && m.update == 0);
+    assert_int_equal(xr_machine_read("flops=1,memory=2,link=3", &err, &m), 0);
+    assert_true(m.network == 3 && m.host == 2);
 }
 
 /* Every figure of docs/cli.md is read into its own place, and 0 is a number for
