@@ -189,6 +189,13 @@ static void metadata_is_found_in_every_shard(void **state)
     xm_st_close(st);
 }
 
+/* Checkpoints write shards of so many bytes. */
+static void a_file_has_5_gb_at_most(void **state)
+{
+    (void)state;
+    assert_true(XM_ST_SHARD_BYTES == UINT64_C(5000000000));
+}
+
 static void make_obstacle(const char *name)
 {
     assert_int_equal(mkdir(scratch_path(name), 0777), 0);
@@ -303,6 +310,7 @@ static void more_shards_than_names_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_has_5_gb_at_most),
         cmocka_unit_test_setup_teardown(writers_close_every_file, scratch_make,
                                         scratch_drop),
         cmocka_unit_test_setup_teardown(ranks_close_every_file, scratch_make,

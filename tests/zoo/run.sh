@@ -155,6 +155,12 @@ for fault in train-shown-logp algo-gradient train-gradient; do
     skips $fault actor/skipped_updates 1
 done
 
+# A critic's update that is left out is counted as one of the critic.
+SICK=train-gradient SICK_AT=1 train "$work/critic" "${sick[@]}" --set run.algo=ppo --set trainer.on_nonfinite=skip >/dev/null 2>"$work/err" ||
+    fail "critic: $(cat "$work/err")"
+[ "$(grep -o '"[a-z]*/skipped_[a-z]*":[^,}]*' "$work/critic/metrics.jsonl")" = '"critic/skipped_updates":1' ] ||
+    fail "critic: $(cat "$work/critic/metrics.jsonl")"
+
 # xray sft leaves the update out and counts it.
 SICK=train-gradient SICK_AT=1 "$XRAY_BIN" sft "$work/run.ini" --set run.train=sick --set trainer.on_nonfinite=skip \
     --set sft.total_steps=2 --set sft.train_batch_size=4 --set "trainer.default_local_dir=$work/tuned" >/dev/null 2>"$work/err" ||
