@@ -262,48 +262,64 @@ static void scores_are_clipped_first(void **state)
     rig_close(&r);
 }
 
-/* The k3 of a reference that is far away is limited to 10, where bounds are
- * asked for. */
-static void safety_bounds_limit_the_kl_loss(void **state)
+/* The k3 of a reference that is far away is limited to 10, in the loss and in
+ * the reward, and a log-ratio to 20, where bounds are asked for, as verl does
+ * and trlX does not. */
+static void safety_bounds_limit_kl_and_ratio(void **state)
 {
+    static const struct {
+        const char *preset, *bounds;
+        int bounded;
+    } cases[] = { { "verl", "true", 1 },
+                  { "verl", "false", 0 },
+                  { "verl", "auto", 1 },
+                  { "trlx", "auto", 0 },
+                  { "trlx", "true", 1 } };
     (void)state;
-    for (int bounded = 0; bounded < 2; bounded++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         rig r;
         rig_batch b;
         rig_sums sums;
         ppo_mini mini = { 0, 1, 0, 0 };
-        rig_open(&r, RIG_KEYS("use_kl_loss", "true", "safety_bounds",
-                              bounded ? "true" : "false"));
+        const int bounded = cases[i].bounded;
+        rig_open(&r,
+                 RIG_KEYS("use_kl_loss", "true", "use_kl_in_reward", "true",
+                          "kl_penalty", "low_var_kl", "kl_ctrl_update", "step",
+                          "value_model", "critic", "preset", cases[i].preset,
+                          "safety_bounds", cases[i].bounds));
         rig_batch_init(&b);
         (void)ppo_row(&b, 1, 1, 0);
         b.old_logp[1] = b.logp[1] = -5;
         b.ref_logp[1] = -1;
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        rig_near(rig_put(&r, "actor/reward_kl_penalty"),
+                 bounded ? 10 : exp(4) - 4 - 1, 1e-5, "reward_kl_penalty");
         assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
         rig_near(rig_metric(&r, &sums, "actor/kl_loss"),
                  bounded ? 10 : exp(4) - 4 - 1, 1e-5, "kl_loss");
+        b.logp[1] = -30;
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "actor/ppo_kl"), bounded ? 20 : 25, 1e-5,
+                 "ppo_kl");
         rig_close(&r);
     }
 }
 
-/* The KL in the reward has the estimate of its key, limited where bounds are
- * asked for: here l is -8, so k3 is above 10. */
+/* The KL in the reward has the estimate of its key; here l is -8. */
 static void rewards_have_the_kl_of_the_key(void **state)
 {
     static const struct {
         const char *type;
-        const char *bounds;
         double kl;
-    } cases[] = { { "kl", "true", -8 },
-                  { "abs", "true", 8 },
-                  { "mse", "false", 32 },
-                  { "k3", "true", 10 },
-                  { "k3", "false", 2971.957987 } };
+    } cases[] = {
+        { "kl", -8 }, { "abs", 8 }, { "mse", 32 }, { "k3", 2971.957987 }
+    };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         rig r;
         rig_batch b;
         rig_open(&r, RIG_KEYS("use_kl_in_reward", "true", "kl_penalty",
-                              cases[i].type, "safety_bounds", cases[i].bounds));
+                              cases[i].type, "safety_bounds", "false"));
         rig_batch_init(&b);
         (void)ppo_row(&b, 1, 1, 0);
         b.old_logp[1] = -9;
@@ -568,7 +584,7 @@ int main(void)
         cmocka_unit_test(scores_are_divided),
         cmocka_unit_test(equal_scores_are_not_divided),
         cmocka_unit_test(scores_are_clipped_first),
-        cmocka_unit_test(safety_bounds_limit_the_kl_loss),
+        cmocka_unit_test(safety_bounds_limit_kl_and_ratio),
         cmocka_unit_test(rewards_have_the_kl_of_the_key),
         cmocka_unit_test(epochs_move_the_controller),
         cmocka_unit_test(incomplete_batches_are_refused),
