@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proves terms of a predicted pass against each other: messages between stages,
- * weights that are gathered for a forward pass, and waves of a rollout.
+ * Proves terms of a predicted pass against each other: what ranks divide,
+ * messages between stages, weights that are gathered for a forward pass, and
+ * waves of a rollout.
  */
 #include "core/run/step_time.h"
 #include "tests/testing.h"
@@ -132,12 +133,96 @@ static void rows_are_decoded_in_waves(void **state)
     NEAR(xr_times_sum(&thrice) - xr_times_sum(&twice), wave);
 }
 
+/* Ranks that divide tokens or layers halve products and attention, and those
+ * that divide layers the keys and values that the others gather. */
+static void ranks_have_their_part_of_each_product(void **state)
+{
+    (void)state;
+    machine.memory = 1e18; /* so that no product is bound by it */
+    const xr_times whole = xr_time_update(&model, &work);
+    for (int i = 0; i < 2; i++) {
+        layout.context.size = i ? 1 : 2;
+        layout.tensor.size = i ? 2 : 1;
+        const xr_times half = xr_time_update(&model, &work);
+        NEAR(half.of[XR_TIME_PRODUCTS], whole.of[XR_TIME_PRODUCTS] / 2);
+        NEAR(half.of[XR_TIME_ATTENTION], whole.of[XR_TIME_ATTENTION] / 2);
+    }
+    machine.link_latency = 0;
+    layout.context.size = 2;
+    const double gathered = xr_time_update(&model, &work).of[XR_TIME_CONTEXT];
+    layout.tensor.size = 1;
+    NEAR(xr_time_update(&model, &work).of[XR_TIME_CONTEXT], 2 * gathered);
+}
+
+/* Products, attention and four kernels of elements in each of four blocks; a
+ * product and a pass over the logits in the head. */
+static void every_kernel_has_its_start(void **state)
+{
+    (void)state;
+    machine.launch = 1;
+    NEAR(xr_time_forward(&model, &work).of[XR_TIME_HOST],
+         COUNT * (4 * (4 + 1 + 4) + 2));
+}
+
+/* An update sends activations and their gradients, for each chunk. */
+static void updates_send_both_ways(void **state)
+{
+    (void)state;
+    machine.memory = 1e18;
+    layout.pipeline = (xr_time_axis){ 2, 1 };
+    const double message = TOKENS * HIDDEN * 2 / (1e5 * 0.5) + 0.25;
+    xr_times t = xr_time_update(&model, &work);
+    NEAR(time_of_message(&t, 2), message);
+    const double waits = xr_times_sum(&t) - t.of[XR_TIME_PIPELINE];
+    layout.chunks = 2;
+    t = xr_time_update(&model, &work);
+    NEAR((t.of[XR_TIME_PIPELINE] - waits / COUNT / 2) / (COUNT + 0.5),
+         2 * 2 * message);
+}
+
+/* A step of ten keys more for each of two sequences reads those of a rank. */
+static void decoding_reads_a_ranks_keys(void **state)
+{
+    const xr_time_rollout some = { 2, 2, 10, 0, 20 };
+    const xr_time_rollout more = { 2, 2, 20, 0, 20 };
+    (void)state;
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        layout.tensor.size = ranks;
+        const xr_times a = xr_time_sample(&model, &some);
+        const xr_times b = xr_time_sample(&model, &more);
+        NEAR(b.of[XR_TIME_MEMORY] - a.of[XR_TIME_MEMORY],
+             20 * 2 * 2 * 10 * 8 * 4 * 2 / 1e6 / ranks);
+    }
+}
+
+/* A shared optimizer is that of the replicas and of the ranks that divide
+ * tokens. */
+static void the_optimizer_is_shared_by_all_with_the_same_part(void **state)
+{
+    (void)state;
+    layout.zero = 1;
+    const double all = xr_time_update(&model, &work).of[XR_TIME_UPDATE];
+    layout.context.size = 2;
+    layout.data = (xr_time_axis){ 3, 2 };
+    NEAR(xr_time_update(&model, &work).of[XR_TIME_UPDATE], all / 6);
+    machine.update = 7;
+    const double host = xr_time_update(&model, &work).of[XR_TIME_HOST];
+    assert_true(host > 7 - 1e-9 && host < 7 + 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(stages_send_their_activations, begin_test),
         cmocka_unit_test_setup(a_pass_gathers_shared_weights, begin_test),
         cmocka_unit_test_setup(rows_are_decoded_in_waves, begin_test),
+        cmocka_unit_test_setup(ranks_have_their_part_of_each_product,
+                               begin_test),
+        cmocka_unit_test_setup(every_kernel_has_its_start, begin_test),
+        cmocka_unit_test_setup(updates_send_both_ways, begin_test),
+        cmocka_unit_test_setup(decoding_reads_a_ranks_keys, begin_test),
+        cmocka_unit_test_setup(
+            the_optimizer_is_shared_by_all_with_the_same_part, begin_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
