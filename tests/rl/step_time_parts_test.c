@@ -154,6 +154,47 @@ static void ranks_have_their_part_of_each_product(void **state)
     NEAR(xr_time_update(&model, &work).of[XR_TIME_CONTEXT], 2 * gathered);
 }
 
+/* What is computed again is a forward pass of the blocks with its joins, or
+ * the norms of all ranks and the activation of each. */
+static void blocks_are_computed_again_with_their_joins(void **state)
+{
+    (void)state;
+    config.vocab = 0; /* no head, whose inputs take no time either */
+    machine.memory = 1e18;
+    layout.tensor.size = 2;
+    layout.again = XRAY_RECOMPUTE_FULL;
+    const xr_times forward = xr_time_forward(&model, &work);
+    assert_true(forward.of[XR_TIME_TENSOR] > 0);
+    NEAR(xr_time_update(&model, &work).of[XR_TIME_AGAIN],
+         xr_times_sum(&forward));
+    layout.again = XRAY_RECOMPUTE_SELECTIVE;
+    NEAR(xr_time_update(&model, &work).of[XR_TIME_AGAIN],
+         COUNT * 4 * TOKENS * 2 * (4 * HIDDEN + 3 * 16 / 2) / 1e18);
+}
+
+/* Every rank of a replica writes its part, and every one of an engine reads
+ * its own. */
+static void weights_are_written_and_read_by_all(void **state)
+{
+    (void)state;
+    const double bytes = 2.0 * (double)xm_config_param_count(&config);
+    layout.tensor.size = 2;
+    layout.pipeline.size = 2;
+    for (int width = 1; width <= 2; width++) {
+        const xr_times t = xr_time_publish(&model, width);
+        NEAR(t.of[XR_TIME_WEIGHTS], (bytes / 4 + bytes / width) / (1e5 * 0.5));
+    }
+}
+
+/* Twelve ranks on three nodes take nine steps of a ring within them, and two
+ * between them. */
+static void rings_have_a_latency_for_each_step(void **state)
+{
+    const xr_time_axis twelve = { 12, 1 };
+    (void)state;
+    NEAR(xr_time_collective(&machine, &twelve, 1, 0), 9 * 0.25 + 2 * 3);
+}
+
 /* Products, attention and four kernels of elements in each of four blocks; a
  * product and a pass over the logits in the head. */
 static void every_kernel_has_its_start(void **state)
@@ -218,6 +259,10 @@ int main(void)
         cmocka_unit_test_setup(rows_are_decoded_in_waves, begin_test),
         cmocka_unit_test_setup(ranks_have_their_part_of_each_product,
                                begin_test),
+        cmocka_unit_test_setup(blocks_are_computed_again_with_their_joins,
+                               begin_test),
+        cmocka_unit_test_setup(weights_are_written_and_read_by_all, begin_test),
+        cmocka_unit_test_setup(rings_have_a_latency_for_each_step, begin_test),
         cmocka_unit_test_setup(every_kernel_has_its_start, begin_test),
         cmocka_unit_test_setup(updates_send_both_ways, begin_test),
         cmocka_unit_test_setup(decoding_reads_a_ranks_keys, begin_test),
