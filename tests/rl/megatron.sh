@@ -32,6 +32,10 @@ slices() { # TENSOR RANKS
 run one 3
 run whole 3 --set run.train=megatron
 same one whole
+# Offloaded moments are in files of their folder.
+train "$work/nowhere" --set run.train=megatron --set train.megatron.optimizer_cpu_offload=true \
+    --set "train.megatron.offload_dir=$work/no-such" >/dev/null 2>"$work/err" && fail "moments are nowhere"
+grep -q "\[train.megatron\] offload_dir: cannot create a file in $work/no-such: " "$work/err" || fail "$(cat "$work/err")"
 # shellcheck disable=SC2046
 run cut2 3 $(slices 2 2) --set train.megatron.sequence_parallel=true
 same one cut2
