@@ -74,6 +74,12 @@ const char *xr_option_bound(const xray_option *o, double value, char *buffer,
     return buffer;
 }
 
+/* The text of a value in a message. */
+static const char *shown_text(const setting *s, const char *text)
+{
+    return s->option->flags & XRAY_OPT_SECRET ? "(secret)" : text;
+}
+
 static int is_in_range(const setting *s, const char *text, double value)
 {
     char least[40];
@@ -82,8 +88,8 @@ static int is_in_range(const setting *s, const char *text, double value)
     if (o->min > o->max || (value >= o->min && value <= o->max))
         return 1;
     const char *unit = o->type == XRAY_OPT_DURATION ? NULL : o->unit;
-    report_bad_value(s, "%s%s%s is out of range; expected %s to %s", text,
-                     unit ? " " : "", unit ? unit : "",
+    report_bad_value(s, "%s%s%s is out of range; expected %s to %s",
+                     shown_text(s, text), unit ? " " : "", unit ? unit : "",
                      xr_option_bound(o, o->min, least, sizeof(least)),
                      xr_option_bound(o, o->max, most, sizeof(most)));
     return 0;
@@ -112,7 +118,8 @@ static void decode_bool(const setting *s, const char *text)
     int parsed = parse_bool(text);
     uint32_t value = parsed > 0;
     if (parsed < 0)
-        report_bad_value(s, "'%s' is neither true nor false", text);
+        report_bad_value(s, "'%s' is neither true nor false",
+                         shown_text(s, text));
     else
         store_field(s, &value, sizeof(value));
 }
@@ -122,7 +129,8 @@ static void decode_tristate(const setting *s, const char *text)
     int64_t value = XRAY_AUTO;
     int parsed = parse_bool(text);
     if (parsed < 0 && strcasecmp(text, "auto") != 0) {
-        report_bad_value(s, "'%s' is not true, false or auto", text);
+        report_bad_value(s, "'%s' is not true, false or auto",
+                         shown_text(s, text));
         return;
     }
     if (parsed >= 0)
@@ -139,9 +147,9 @@ static void decode_int(const setting *s, const char *text)
         if (is_in_range(s, text, (double)value))
             store_field(s, &value, sizeof(value));
     } else if (!is_integer) {
-        report_bad_value(s, "'%s' is not an integer", text);
+        report_bad_value(s, "'%s' is not an integer", shown_text(s, text));
     } else if (is_in_range(s, text, *text == '-' ? -HUGE_VAL : HUGE_VAL)) {
-        report_bad_value(s, "%s does not fit in 64 bits", text);
+        report_bad_value(s, "%s does not fit in 64 bits", shown_text(s, text));
     }
 }
 
@@ -149,7 +157,7 @@ static void decode_real(const setting *s, const char *text)
 {
     double value;
     if (xr_parse_real(text, &value) != 0)
-        report_bad_value(s, "'%s' is not a number", text);
+        report_bad_value(s, "'%s' is not a number", shown_text(s, text));
     else if (is_in_range(s, text, value))
         store_field(s, &value, sizeof(value));
 }
@@ -159,7 +167,7 @@ static void decode_bytes(const setting *s, const char *text)
     uint64_t value;
     if (xr_parse_bytes(text, &value) != 0)
         report_bad_value(s, "'%s' is not a size such as 4096, 64M or 1.5G",
-                         text);
+                         shown_text(s, text));
     else if (is_in_range(s, text, (double)value))
         store_field(s, &value, sizeof(value));
 }
@@ -169,7 +177,7 @@ static void decode_duration(const setting *s, const char *text)
     int64_t value;
     if (xr_parse_duration(text, s->option->unit, &value) != 0)
         report_bad_value(s, "'%s' is not a duration such as 500ms, 1.5s or 2h",
-                         text);
+                         shown_text(s, text));
     else if (is_in_range(s, text, (double)value))
         store_field(s, &value, sizeof(value));
 }
@@ -189,13 +197,13 @@ static void decode_choice(const setting *s, const char *text)
     for (c = s->option->choices; c && c->name;
          c = xray_next_choice(s->option, c)) {
         unsigned distance = xr_edit_distance(text, c->name, 2);
-        if (distance < best) {
+        if (distance < best && !(s->option->flags & XRAY_OPT_SECRET)) {
             best = distance;
             near = c->name;
         }
         xr_str_printf(&names, "%s%s", names.size ? ", " : "", c->name);
     }
-    report_bad_value(s, "'%s' is not one of %s%s%s%s", text,
+    report_bad_value(s, "'%s' is not one of %s%s%s%s", shown_text(s, text),
                      xr_str_text(&names), near ? "; did you mean " : "",
                      near ? near : "", near ? "?" : "");
     xr_str_free(&names);
@@ -218,8 +226,8 @@ static const char *make_absolute(const setting *s, const char *path)
         return path;
     if (getcwd(here, sizeof(here)))
         return xr_config_keepf(s->config, "%s/%s", here, path);
-    report_bad_value(s, "%s: the working directory is unknown: %s", path,
-                     XR_SYSTEM_ERROR(errno));
+    report_bad_value(s, "%s: the working directory is unknown: %s",
+                     shown_text(s, path), XR_SYSTEM_ERROR(errno));
     return path;
 }
 

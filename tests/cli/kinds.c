@@ -31,11 +31,15 @@ typedef struct kinds_config {
     int64_t needed;
 } kinds_config;
 
-static const xray_choice ways[] = {
-    { "first", 0, "The first way." },
-    { "second", 1, NULL },
-    { "third", 2, "a | b < c*" },
-    { NULL, 0, NULL },
+/* Choices as a later version of the interface may have them. */
+static const struct wide_choice {
+    xray_choice choice;
+    uint64_t later;
+} ways[] = {
+    { { "first", 0, "The first way." }, 1 },
+    { { "second", 1, NULL }, 2 },
+    { { "third", 2, "a | b < c*" }, 3 },
+    { { NULL, 0, NULL }, 4 },
 };
 
 static const xray_option options[] = {
@@ -55,7 +59,8 @@ static const xray_option options[] = {
     XRAY_STRING(kinds_config, secret, NULL, XRAY_OPT_REQUIRED | XRAY_OPT_SECRET,
                 "0.1", "A key."),
     XRAY_PATH(kinds_config, file, "", 0u, "0.1", "A file."),
-    XRAY_CHOICE(kinds_config, way, "second", ways, 0u, "0.1", "Which way."),
+    { "way", XRAY_OPT_CHOICE, 0u, offsetof(kinds_config, way), "second",
+      "Which way.", 1, 0, &ways[0].choice, NULL, "0.1", sizeof(ways[0]), 0u },
     XRAY_LIST(kinds_config, items, "a , b c,d", 0u, "0.1", "Items."),
     XRAY_LIST(kinds_config, files, "", XRAY_OPT_PATHS | XRAY_OPT_ADVANCED,
               "0.1", "Files."),

@@ -120,6 +120,44 @@ static void values_are_refused_for_what_they_are(void **state)
     }
 }
 
+/* A message shows no secret, and no suggestion that resembles it. */
+static void refused_secrets_are_not_shown(void **state)
+{
+    (void)state;
+    static const struct refusal rows[] = {
+        { "t.count=9317", "count: (secret) is out of range; expected 1 to 10" },
+        { "t.count=9317x", "count: '(secret)' is not an integer" },
+        { "t.free_count=99999999999999999999",
+          "free_count: (secret) does not fit in 64 bits" },
+        { "t.rate=9.317", "rate: (secret) is out of range; expected 0.25 to "
+                          "0.75" },
+        { "t.rate=x9317", "rate: '(secret)' is not a number" },
+        { "t.flag=9317", "flag: '(secret)' is neither true nor false" },
+        { "t.maybe=9317", "maybe: '(secret)' is not true, false or auto" },
+        { "t.memory=9317Q",
+          "memory: '(secret)' is not a size such as 4096, 64M or 1.5G" },
+        { "t.wait=9317Q",
+          "wait: '(secret)' is not a duration such as 500ms, 1.5s or 2h" },
+        { "t.mode=linea",
+          "mode: '(secret)' is not one of linear, cosine, liner" },
+    };
+    xray_option secret[sizeof(options) / sizeof(options[0])];
+    memcpy(secret, options, sizeof(options));
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        secret[i].flags |= XRAY_OPT_SECRET;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char want[256];
+        odd_types t;
+        xr_errors errors = { 0 };
+        xr_config *config = xr_config_new();
+        xr_config_set(config, rows[i].set, &errors);
+        xr_config_decode(config, "t", XR_TABLE(secret), &t, &errors);
+        (void)snprintf(want, sizeof(want), "--set: [t] %s", rows[i].said);
+        expect_errors(&errors, want);
+        xr_config_free(config);
+    }
+}
+
 static void bounds_are_inclusive(void **state)
 {
     (void)state;
@@ -303,6 +341,45 @@ static void option_stride_is_the_authors(void **state)
     xr_config_free(config);
 }
 
+/* So are its choices. */
+static void choice_stride_is_the_authors(void **state)
+{
+    (void)state;
+    static const struct wide {
+        xray_choice choice;
+        uint64_t later;
+    } ways[] = { { { "linear", 7, "" }, 1 },
+                 { { "cosine", 9, "" }, 2 },
+                 { { "liner", 11, "" }, 3 },
+                 { { NULL, 0, NULL }, 4 } };
+    static const xray_option wide_options[] = {
+        { "mode", XRAY_OPT_CHOICE, 0u, offsetof(odd_types, mode), "cosine", "",
+          1, 0, &ways[0].choice, NULL, "0.1", sizeof(ways[0]), 0u },
+    };
+    static const struct {
+        const char *set;
+        int64_t mode;
+        const char *said;
+    } rows[] = {
+        { "u.mode=linear", 9, "" },
+        { "t.mode=linear", 7, "" },
+        { "t.mode=liner", 11, "" },
+        { "t.mode=liners", 9,
+          "--set: [t] mode: 'liners' is not one of linear, cosine, liner; did "
+          "you mean liner?" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        odd_types t;
+        xr_errors errors = { 0 };
+        xr_config *config = xr_config_new();
+        xr_config_set(config, rows[i].set, &errors);
+        xr_config_decode(config, "t", XR_TABLE(wide_options), &t, &errors);
+        expect_errors(&errors, rows[i].said);
+        assert_int_equal(t.mode, rows[i].mode);
+        xr_config_free(config);
+    }
+}
+
 /* ---- suggestions for sections ------------------------------------------- */
 
 static void similar_sections_are_suggested(void **state)
@@ -389,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_refused_for_what_they_are),
+        cmocka_unit_test(refused_secrets_are_not_shown),
         cmocka_unit_test(bounds_are_inclusive),
         cmocka_unit_test(bounds_are_printed_readably),
         cmocka_unit_test(booleans_have_several_words),
@@ -396,6 +474,7 @@ int main(void)
         cmocka_unit_test(lists_are_split_at_commas),
         cmocka_unit_test(presets_are_values_too),
         cmocka_unit_test(option_stride_is_the_authors),
+        cmocka_unit_test(choice_stride_is_the_authors),
         cmocka_unit_test(similar_sections_are_suggested),
         cmocka_unit_test(keys_of_other_sections_are_suggested),
         cmocka_unit_test(ignored_keys_are_not_suggested),
