@@ -28,8 +28,10 @@ const xray_option xr_actor_options[12] = {
              "a step, so that each update uses its own samples."),
     XRAY_INT(ACTOR, ppo_epochs, "1", 1, 1000, "epochs", 0u, SINCE,
              "Times that each sample is trained on."),
-    XRAY_BOOL(ACTOR, shuffle, "false", 0u, SINCE,
-              "Deal prompts to mini-batches in a new order each epoch."),
+    XRAY_BOOL(
+        ACTOR, shuffle, "false", 0u, SINCE,
+        "Deal samples to mini-batches in a new order each epoch; those of "
+        "a prompt are not kept together."),
     XRAY_INT(ACTOR, ppo_max_token_len_per_gpu, "16384", 1, 1 << 28, "tokens",
              0u, SINCE,
              "Most tokens of a micro-batch. Bounds memory; results do not "
@@ -66,7 +68,7 @@ const xray_option xr_critic_options[9] = {
              "Times that the critic is trained on each sample; 0: as [actor]."),
     XRAY_TRISTATE(
         CRITIC, shuffle, "auto", 0u, SINCE,
-        "Deal prompts to mini-batches in a new order each epoch; auto: "
+        "Deal samples to mini-batches in a new order each epoch; auto: "
         "as [actor]."),
     XRAY_INT(CRITIC, ppo_max_token_len_per_gpu, "0", 0, 1 << 28, "tokens", 0u,
              SINCE,

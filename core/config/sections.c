@@ -346,7 +346,8 @@ static const xray_option trainer_options[] = {
                 "that of resume_from_path; disable starts from step 0."),
     XRAY_PATH(
         TRAINER, resume_from_path, "", 0u, SINCE,
-        "Checkpoint to resume from; empty: the newest of default_local_dir."),
+        "Checkpoint to resume from, whatever resume_mode says; empty: what "
+        "it says."),
     XRAY_PATH(TRAINER, rollout_data_dir, "", 0u, SINCE,
               "Folder for the samples of each step; empty: they are not kept."),
     XRAY_PATH(

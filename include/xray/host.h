@@ -38,7 +38,7 @@ typedef struct xray_host {
     void *host_data;     /* the host's own */
     const char *version; /* of the host program, "0.4.0" */
 
-    /* Writes one log line; the host adds rank and instance. `level` is one of
+    /* Writes one log line; the host adds the instance. `level` is one of
      * XRAY_LOG_*. `msg` is read during the call only. [any] [no-alloc] */
     void (*log)(const struct xray_host *host, uint32_t level, const char *msg);
 

@@ -40,7 +40,7 @@
 #define XRAY_OPT_REQUIRED 1u
 #define XRAY_OPT_SECRET 2u     /* the value is never printed */
 #define XRAY_OPT_DEPRECATED 4u /* `doc` says what replaces it */
-#define XRAY_OPT_ADVANCED 8u   /* the short help leaves it out */
+#define XRAY_OPT_ADVANCED 8u   /* "x-advanced" in the JSON schema */
 #define XRAY_OPT_PATHS 16u     /* LIST: each item is resolved like a PATH */
 /* For one PATH option of a training backend: it names a DeepSpeed JSON file,
  * which the host reads. The file's settings of the run become keys of the run's
