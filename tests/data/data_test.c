@@ -207,6 +207,15 @@ static void sft_rows_end_with_eos(void **state)
     assert_ids(row->ids + row->prompt_count,
                row->id_count - row->prompt_count - 1, " b.", 0);
     xr_dataset_close(set);
+    data.response_key = ""; /* that of the answer */
+    data.answer_key = "solution";
+    set = open_text(&data,
+                    "{\"prompt\":\"Once\",\"answer\":3,\"solution\":\"c\"}\n",
+                    XR_DATA_SFT);
+    row = xr_dataset_row(set, 0);
+    assert_ids(row->ids + row->prompt_count,
+               row->id_count - row->prompt_count - 1, " c.", 0);
+    xr_dataset_close(set);
 }
 
 #define SHORT "{\"prompt\":\"hi\",\"answer\":\"1\"}\n"

@@ -408,12 +408,17 @@ static void split_holds_rows_out(void **state)
         double share;
         const char *held;
         const char *rest;
+        int64_t most[2]; /* rows of the files, whichever side they are on */
     } cases[] = {
-        { 0.25, "5,6,7,9,10,11,15,20,21,22",
-          "0,1,2,3,4,8,12,13,14,16,17,18,"
-          "19,23" },
-        { 0.5, "2,3,4,5,6,7,9,10,11,12,15,17,20,21,22,23",
-          "0,1,8,13,14,16,18,19" },
+        { 0.25, "5,6,7,9", "0,1,2,3,4", { 10, 6 } },
+        { 0.25,
+          "5,6,7,9,10,11,15,20,21,22",
+          "0,1,2,3,4,8,12,13,14,16,17,18,19,23",
+          { -1, -1 } },
+        { 0.5,
+          "2,3,4,5,6,7,9,10,11,12,15,17,20,21,22,23",
+          "0,1,8,13,14,16,18,19",
+          { -1, -1 } },
     };
     files f;
     xr_str text = { 0 };
@@ -421,8 +426,10 @@ static void split_holds_rows_out(void **state)
         xr_str_printf(&text, "{\"prompt\":\"n %d\",\"answer\":\"\"}\n", i);
     write_files(&f, xr_str_text(&text), NULL);
     data.train_files = f.list;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         data.val_split = cases[i].share;
+        data.val_max_samples = cases[i].most[0];
+        data.train_max_samples = cases[i].most[1];
         assert_int_equal(xr_data_has_val(&data), 1);
         xr_dataset *set = read_part(XR_DATA_VAL, XR_DATA_PROMPTS);
         expect_ids(set, cases[i].held);
