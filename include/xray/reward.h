@@ -27,8 +27,8 @@
 #define XRAY_REWARD_BESIDE (1u << 0)
 
 /* One sample. It stays valid until its score was polled. Strings are UTF-8 and
- * end with a NUL; *_size is their length in bytes without it, and there is no
- * other NUL in them. */
+ * end with a NUL; *_size is their length in bytes without it. No other NUL is
+ * in them, except in a response whose tokens have that byte. */
 typedef struct xray_sample_in {
     xray_header header;
     uint64_t id; /* echoed in the answer */
@@ -47,7 +47,7 @@ typedef struct xray_sample_in {
     uint32_t reserved;
 } xray_sample_in;
 
-/* A number that the core logs as the metric reward/<instance>/<name>. */
+/* A number that the core logs as the metric reward.<instance>/<name>. */
 typedef struct xray_named_value {
     const char *name;
     double value;

@@ -354,6 +354,61 @@ static void listed_rewards_are_found_and_unknown_ones_refused(void **state)
     assert_null(strstr(errors.items[0], "did you mean"));
 }
 
+/* Blocks of the policy that keep their values are trained in the critic. */
+static void frozen_blocks_are_the_policys(void **state)
+{
+    (void)state;
+    write_model(LLAMA(",\"max_position_embeddings\":64"));
+    make_draft(ALL, "[run]\nalgo = ppo\n[actor]\ntrainable_from_layer = 1\n");
+    xr_run_apply_needs(run, XRAY_NEED_CRITIC, &errors);
+    expect_error("");
+    assert_int_equal(run->actor.load.trainable_from_layer, 1);
+    assert_int_equal(run->critic.load.trainable, 1);
+    assert_int_equal(run->critic.load.trainable_from_layer, 0);
+}
+
+/* A section without the key `plugin` belongs to the plugin of its name, and
+ * only otherwise to rule. */
+static void the_name_of_a_reward_counts_before_its_grader(void **state)
+{
+    (void)state;
+    write_model(LLAMA(",\"max_position_embeddings\":64"));
+    make_draft(ALL | XR_WITH_REWARD,
+               "[run]\nreward = http, length\n[reward.http]\nurl = "
+               "http://localhost:1/x\ngrader = length\n[reward.length]\n"
+               "grader = length\n");
+    assert_int_equal(run->reward_count, 2);
+    assert_string_equal(run->rewards[0].component->name, "http");
+    assert_string_equal(run->rewards[1].component->name, "rule");
+    expect_error("run.ini:19: [reward.http] grader: no such option; "
+                 "[reward.length] has an option of that name");
+}
+
+/* What stays within a host is not encrypted, and the key is no error there, so
+ * that one file serves runs on one host and on several. */
+static void encryption_is_for_other_hosts(void **state)
+{
+    (void)state;
+    write_model(LLAMA(",\"max_position_embeddings\":64"));
+    make_draft(ALL, "[runtime]\ntls = true\n");
+    expect_error("");
+    make_draft(ALL, "[run]\nranks = 2\nruntime = local\n[runtime]\n"
+                    "tls = true\n");
+    expect_error("");
+}
+
+/* A response cannot have more tokens before its end than it may have at all. */
+static void tokens_before_the_end_fit_the_response(void **state)
+{
+    (void)state;
+    write_model(LLAMA(",\"max_position_embeddings\":64"));
+    make_draft(ALL & ~XR_WITH_ALGO, "[rollout]\nmin_tokens = 4\n");
+    expect_error("");
+    make_draft(ALL & ~XR_WITH_ALGO, "[rollout]\nmin_tokens = 5\n");
+    expect_error("run.ini:16: [rollout] min_tokens 5 is more than [data] "
+                 "max_response_length 4");
+}
+
 static int begin_test(void **state)
 {
     if (scratch_make(state) != 0)
@@ -380,6 +435,10 @@ int main(void)
         cmocka_unit_test(log_levels_are_decoded),
         cmocka_unit_test(parts_of_a_run_are_found),
         cmocka_unit_test(listed_rewards_are_found_and_unknown_ones_refused),
+        cmocka_unit_test(frozen_blocks_are_the_policys),
+        cmocka_unit_test(the_name_of_a_reward_counts_before_its_grader),
+        cmocka_unit_test(encryption_is_for_other_hosts),
+        cmocka_unit_test(tokens_before_the_end_fit_the_response),
     };
     return cmocka_run_group_tests_name("rl.draft", tests, begin_test, end_test);
 }

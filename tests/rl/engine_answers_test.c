@@ -330,6 +330,31 @@ static void rewards_receive_all_fields_of_a_sample(void **state)
     xr_str_free(&out);
 }
 
+/* A token may be the byte 0, so that a response does not end at its first NUL.
+ */
+static void responses_may_hold_a_nul(void **state)
+{
+    fixture *f = *state;
+    xr_samples *samples = &f->samples;
+    xr_err err = { "" };
+    xr_str out = { 0 };
+    xm_tokenizer_close(f->run.tokenizer);
+    f->run.tokenizer = make_tokenizer(
+        "{\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+        "\"WordLevel\",\"unk_token\":\"a\",\"vocab\":{\"a\":0,\"\\u0100\":1,"
+        "\"c\":2,\"d\":3,\"e\":4}}}");
+    assert_int_equal(
+        xr_samples_generate(&f->roles, samples, rows, 3, &f->how, &err),
+        XRAY_OK);
+    assert_int_equal(
+        xr_samples_score(&f->roles, samples, rows, NULL, NULL, &err), XRAY_OK);
+    assert_int_equal(samples->inputs[1].response_size, 2);
+    assert_memory_equal(samples->inputs[1].response, "\0c", 3);
+    xr_samples_append_line(samples, rows, 1, 4, "", &out);
+    assert_non_null(strstr(xr_str_text(&out), "\"response\":\"\\u0000c\","));
+    xr_str_free(&out);
+}
+
 /* ---- rewards beside the rollout ------------------------------------------ */
 
 static uint32_t nan_at; /* the sample whose log-prob is NaN, or 0 */
@@ -552,6 +577,7 @@ int main(void)
         CASE(too_many_samples_are_refused),
         CASE(an_engine_without_progress_times_out),
         CASE(rewards_receive_all_fields_of_a_sample),
+        CASE(responses_may_hold_a_nul),
         CASE(rows_are_submitted_as_they_end),
         CASE(the_order_of_answers_changes_no_bit),
         CASE(a_failing_reward_ends_the_rollout),

@@ -201,6 +201,9 @@ static void probabilities_stay_within_the_users_bound(void **state)
                                      "but the trainer gives token 2 of row "));
     f->run.ini.actor.rollout_probs_diff_max = 0.5;
     assert_int_equal(run_step(f, 1, &err), XRAY_OK);
+    offset = 0; /* the most that is allowed is 0 */
+    f->run.ini.actor.rollout_probs_diff_max = 0;
+    assert_int_equal(run_step(f, 1, &err), XRAY_OK);
 }
 
 static char logged[512];

@@ -276,6 +276,36 @@ static void trackers_get_a_hundred_samples_at_most(void **state)
     xr_str_free(&text);
 }
 
+/* What a batch needs of memory has a bound, however many rows there are. */
+static void a_batch_without_a_size_has_a_thousand_rows_at_most(void **state)
+{
+    static const struct {
+        int rows;
+        int64_t size;
+        uint32_t batch;
+    } cases[] = { { 1023, 0, 1023 },
+                  { 1024, 0, 1024 },
+                  { 1030, 0, 1024 },
+                  { 1030, 1029, 1029 },
+                  { 1030, 2048, 1030 } };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xr_str text = { 0 };
+        xr_validation v;
+        xr_err err = { "" };
+        for (int k = 0; k < cases[i].rows; k++)
+            xr_str_puts(&text, "{\"prompt\":\"a\",\"answer\":\"\"}\n");
+        xr_dataset *set = rig_open_rows(f, xr_str_text(&text));
+        f->run.ini.data.max_response_length = MOST;
+        f->run.ini.data.val_batch_size = cases[i].size;
+        assert_int_equal(xr_validation_init(&v, &f->roles, set, &err), XRAY_OK);
+        assert_int_equal(v.batch, cases[i].batch);
+        xr_validation_free(&v);
+        xr_dataset_close(set);
+        xr_str_free(&text);
+    }
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -283,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(validation_is_a_mean_by_source),
         CASE(validation_accepts_any_number_of_rows),
+        CASE(a_batch_without_a_size_has_a_thousand_rows_at_most),
         CASE(validation_ignores_ends_if_asked),
         CASE(validation_keeps_its_samples),
         CASE(shown_samples_are_spread_over_the_set),
