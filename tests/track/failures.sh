@@ -47,6 +47,22 @@ code=0
 train "$work/hang" "${fake[@]}" --set tracker.fake.fault=hang --set run.plugin_timeout=2s >/dev/null 2>"$work/err" || code=$?
 [ "$code" != 0 ] && grep -q 'tracker.fake.*submit' "$work/err" || fail "a hang is not named: $(cat "$work/err")"
 
+# A run has an id that stays the same when it is resumed, be it from step 0.
+told() { # FOLDER ARGS...: what the tracker was told
+    train "$@" "${fake[@]}" --set tracker.fake.fault=tell --set trainer.save_freq=1 --set trainer.val_before_train=true \
+        >/dev/null 2>"$work/err" || fail "$1: $(cat "$work/err")"
+    sed -n 's/^xray: warning: tracker.fake: create: \(.*\); the run goes on.*/\1/p' "$work/err"
+}
+first=$(told "$work/told" --set trainer.total_training_steps=1)
+grep -Eqx 'job train run "[0-9a-f]{16}" step 0 resumed 0' <<<"$first" || fail "a new run is told as '$first'"
+id=$(cut -d'"' -f2 <<<"$first")
+again=$(told "$work/told" --set trainer.total_training_steps=2)
+[ "$again" = "job train run \"$id\" step 1 resumed 1" ] || fail "after '$first' it is '$again'"
+again=$(told "$work/told" --set trainer.total_training_steps=2 --set "trainer.resume_from_path=$work/told/global_step_0")
+[ "$again" = "job train run \"$id\" step 0 resumed 1" ] || fail "from step 0 it is '$again'"
+other=$(told "$work/other" --set trainer.total_training_steps=1 | cut -d'"' -f2)
+[ "$other" != "$id" ] || fail "two runs have the id $id"
+
 # xray check finds names, options and folders.
 refused() { # MESSAGE ARGS...
     local want=$1 code=0
@@ -63,6 +79,12 @@ refused '[tracker.tensorboard] dri: no such option' --set trainer.logger=tensorb
 echo x >"$work/file"
 refused "--set: [tracker.tensorboard] dir" --set trainer.logger=tensorboard --set "tracker.tensorboard.dir=$work/file/tb"
 refused 'tracker.fake: probe: the server is away' "${fake[@]}" --set tracker.fake.fault=create
+# A probe does not know the id yet.
+tell=("${fake[@]}" --set tracker.fake.fault=tell)
+refused 'tracker.fake: probe: job train run "" step 0 resumed 0' "${tell[@]}"
+refused 'tracker.fake: probe: job sft run "" step 0 resumed 0' "${tell[@]}" --job sft
+refused 'tracker.fake: probe: job train run "" step 5 resumed 1' "${tell[@]}" \
+    --set "trainer.default_local_dir=$work/plain" --set trainer.total_training_steps=6
 eight=fake,fake_2,fake_3,fake_4,fake_5,fake_6,fake_7,fake_8
 refused '[trainer] logger: at most 8 trackers are allowed' "${fake[@]}" --set "trainer.logger=$eight,fake_9"
 # A name that is given again counts once, the first and the last of them too.

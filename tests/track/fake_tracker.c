@@ -1,16 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tracker that fails as its option says, from step 2 on, under more names
- * than a run may have trackers.
+ * A tracker that fails as its option says, from step 2 on, or with what it is
+ * told of the run, under more names than a run may have trackers.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include <xray/plugin.h>
 #include <xray/tracker.h>
 
-enum { NONE, CREATE, EMPTY, SUBMIT, MEMORY, BUSY, SLOW, HANG, CRASH, FLUSH };
+enum {
+    NONE,
+    CREATE,
+    EMPTY,
+    SUBMIT,
+    MEMORY,
+    BUSY,
+    SLOW,
+    HANG,
+    CRASH,
+    FLUSH,
+    TELL
+};
 
 typedef struct fake_config {
     int64_t fault;
@@ -21,11 +34,23 @@ typedef struct fake {
     int64_t fault;
 } fake;
 
+/* Fails with what it was told of the run. */
+static xray_status tell_setup(const xray_host *host, const char *call,
+                              const xray_track_setup *setup)
+{
+    char text[128];
+    (void)snprintf(text, sizeof(text), "job %s run \"%s\" step %d resumed %d",
+                   setup->job, setup->run, (int)setup->step,
+                   (int)setup->resumed);
+    return host->fail(host, XRAY_E_IO, call, text);
+}
+
 static xray_status create_fake(const xray_host *host, const void *config,
                                const xray_track_setup *setup, void **out_self)
 {
     const fake_config *c = config;
-    (void)setup;
+    if (c->fault == TELL)
+        return tell_setup(host, "create", setup);
     if (c->fault == CREATE)
         return host->fail(host, XRAY_E_IO, "create", "the server is away");
     fake *self = c->fault == EMPTY ? NULL : malloc(sizeof(*self));
@@ -86,7 +111,8 @@ static xray_status flush_fake(void *ptr)
 static xray_status probe_fake(const xray_host *host, const void *config,
                               const xray_track_setup *setup)
 {
-    (void)setup;
+    if (((const fake_config *)config)->fault == TELL)
+        return tell_setup(host, "probe", setup);
     return ((const fake_config *)config)->fault == CREATE
                ? host->fail(host, XRAY_E_IO, "probe", "the server is away")
                : XRAY_OK;
@@ -107,7 +133,7 @@ static const xray_choice faults[] = {
     { "memory", MEMORY, "m" }, { "busy", BUSY, "b" },
     { "slow", SLOW, "s" },     { "hang", HANG, "h" },
     { "crash", CRASH, "c" },   { "flush", FLUSH, "f" },
-    { NULL, 0, NULL },
+    { "tell", TELL, "t" },     { NULL, 0, NULL },
 };
 
 static const xray_option options[] = {

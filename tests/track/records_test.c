@@ -82,6 +82,25 @@ static void equal_values_are_in_one_bucket(void **state)
     xr_histograms_free(h);
 }
 
+/* Its distance from the first edge, divided by the width, is rounded to just
+ * below a whole number. */
+static void a_value_on_an_edge_begins_a_bucket(void **state)
+{
+    (void)state;
+    static const float rows[][3] = { { 2, 18.9f, 10.45f },
+                                     { 22.5f, 33.2f, 27.85f },
+                                     { -23, -11.5f, -17.25f } };
+    for (size_t i = 0; i < 3; i++) {
+        xr_histograms *h = xr_histograms_new();
+        size_t count = 0;
+        xr_histograms_add(h, "edge", rows[i], 3);
+        const xray_histogram *list = xr_histograms_list(h, &count);
+        assert_true(list->edges[XR_BUCKETS / 2] == (double)rows[i][2]);
+        expect_counts(list, rows[i], 3);
+        xr_histograms_free(h);
+    }
+}
+
 static void nothing_gives_no_histogram(void **state)
 {
     (void)state;
@@ -307,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_value_is_in_the_bucket_between_its_edges),
         cmocka_unit_test(equal_values_are_in_one_bucket),
+        cmocka_unit_test(a_value_on_an_edge_begins_a_bucket),
         cmocka_unit_test(nothing_gives_no_histogram),
         cmocka_unit_test(metrics_keep_histograms_if_they_are_asked_to),
         cmocka_unit_test(histograms_of_a_step_have_its_names_and_counts),
