@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* Which deliberate slip is on: every file of the build that run.py makes begins
- * with this one. */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tells which deliberate slip is on. Every source of the build that run.py
+ * makes begins with this file.
+ */
 #ifndef XRAY_TESTS_MUTATE_SLIP_H
 #define XRAY_TESTS_MUTATE_SLIP_H
 
