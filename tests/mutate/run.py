@@ -278,6 +278,11 @@ def main():
         if name not in table:
             fail(f"there is no slip {name}")
     slips = {name: table[name] for name in given.name or table}
+    for slip in slips.values():
+        try:
+            slip.made_in(ROOT)
+        except SlipError as error:
+            fail(f"{slip.name}: {error}")
     held = copy_sources(slips)
     build_all(slips, held)
     suites = Suites(check_clean(slips))
