@@ -521,6 +521,7 @@ static void layers_that_cannot_be_divided_are_refused(void **state)
         { { ranks_deep, 2, 4, 0, 4 },
           "the stages have 4, 2 and 2 layers, which cannot all be divided into "
           "so many chunks; the next number that works is 2" },
+        { { ranks_deep, 2, 0, 2, 4 }, "the stages have 4, 4 and 2 layers" },
         { { ranks_deep, 1, 0, 0, 2 },
           "pipeline_model_parallel_size is above 1" },
     };
