@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Actors of the local runtime gather bytes, show their records, are heard in
- * turn, and run on this host only.
+ * turn, run on this host only, and may start slowly.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -194,6 +194,28 @@ static void actors_of_another_host_are_refused(void **state)
     xr_actors_free(actors);
 }
 
+/* A program may take longer to start than an actor may be silent. */
+static void programs_have_their_own_time_to_start(void **state)
+{
+    (void)state;
+    char program[4096];
+    ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    assert_true(size > 0);
+    program[size] = 0;
+    const xr_actors_setup setup = { .actors = 1, .hang_ms = 1000 };
+    const char *const argv[] = { "/bin/sh", "-c",
+                                 "sleep 1.5; exec \"$0\" --actor \"$@\"",
+                                 program, NULL };
+    const xr_actor_spawn_spec spec = { &rig_class, argv, "slow", NULL,
+                                       0,          1,    NULL,   0 };
+    xr_err err = { "" };
+    xr_actor *actor = NULL;
+    xr_actors *actors = rig_actors(&setup);
+    RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor));
+    RIG_OK(xr_actor_ready(actor, 30000, &err));
+    xr_actors_free(actors);
+}
+
 int main(int argc, char **argv)
 {
     int code = 0;
@@ -205,6 +227,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(actors_show_their_records),
         cmocka_unit_test(actors_are_heard_in_turn),
         cmocka_unit_test(actors_of_another_host_are_refused),
+        cmocka_unit_test(programs_have_their_own_time_to_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

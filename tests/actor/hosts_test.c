@@ -315,6 +315,20 @@ static void silent_actors_are_killed(void **state)
     expect_loss(peers[1], "exited with status 0", 1);
 }
 
+/* An actor ends when the standard input that its launcher gave it does, though
+ * its connection is still there. */
+static void the_end_of_its_input_ends_an_actor(void **state)
+{
+    (void)state;
+    send_text(peers[0], "A", NULL);
+    expect_text(peers[0], "A");
+    assert_int_equal(close(peers[0]->leash), 0);
+    peers[0]->leash = -1;
+    expect_loss(peers[0], "exited with status 1", 0);
+    send_text(peers[1], "A", NULL);
+    expect_text(peers[1], "A");
+}
+
 /* A command of `launch` may be a shell that waits for what it started. */
 static void what_a_launched_shell_started_is_killed(void **state)
 {
@@ -415,6 +429,7 @@ int main(int argc, char **argv)
         CASE(parts_may_be_of_any_length),
         CASE(messages_carry_up_to_64_regions),
         CASE(other_hosts_are_refused),
+        CASE(the_end_of_its_input_ends_an_actor),
         cmocka_unit_test_setup_teardown(what_a_launched_shell_started_is_killed,
                                         count_files, end_actors),
         cmocka_unit_test_setup_teardown(stopped_actor_delays_a_send,

@@ -306,7 +306,10 @@ static void parts_of_8_kib_are_whole(void **state)
     memset(letters, 'a', sizeof(letters) - 1);
     for (size_t size = 8192; size <= 8193; size++) {
         xr_sample_texts texts = { .failed = 1 };
-        const xr_shown_sample sample = { letters, size, letters, size, "", 1 };
+        const char *truth = letters + sizeof(letters) - 1 - size;
+        const xr_shown_sample sample = {
+            letters, size, letters, size, truth, 1
+        };
         xr_sample_texts_clear(&texts);
         assert_int_equal(texts.failed, 0);
         xr_sample_texts_add(&texts, "train", 0, &sample);
@@ -314,6 +317,7 @@ static void parts_of_8_kib_are_whole(void **state)
         const int cut = size > 8192;
         assert_int_equal(strstr(text, "prompt, its end:") != NULL, cut);
         assert_int_equal(strstr(text, "answer, its beginning:") != NULL, cut);
+        assert_int_equal(strstr(text, "truth, its beginning:") != NULL, cut);
         const char *prompt = strstr(text, "aa");
         assert_int_equal(strspn(prompt, "a"), 8192);
         assert_int_equal(strspn(strstr(prompt + 8192, "aa"), "a"), 8192);
