@@ -153,8 +153,10 @@ static void check_peer(xray_peer *peer, uint64_t now, uint64_t elapsed)
         xr_hosts_end(peer, NULL);
         return;
     }
-    peer->quiet_ms =
-        peer->quiet_at == peer->conn.total ? peer->quiet_ms + elapsed : 0;
+    /* The time to start has a limit of its own. */
+    peer->quiet_ms = peer->greeted && peer->quiet_at == peer->conn.total
+                         ? peer->quiet_ms + elapsed
+                         : 0;
     peer->quiet_at = peer->conn.total;
     if (peer->greeted && self->hang_ms && peer->quiet_ms >= most)
         end_unresponsive(peer, 1);
