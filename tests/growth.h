@@ -54,4 +54,17 @@ enum { LACK_ENDS, LACK_ZERO, LACK_WAYS };
          ? (void)((table).header.size = (uint32_t)offsetof(type, member)) \
          : (void)((table).member = 0))
 
+/* Takes one of the three calls that evict memory from a table of a device, for
+ * `i` below LACK_EVICTIONS. */
+enum { LACK_EVICTIONS = 3 * LACK_WAYS };
+#define LACK_EVICTION(table, i)                                         \
+    do {                                                                \
+        if ((i) % 3 == 0)                                               \
+            LACK_MEMBER(xray_device_ops, table, evict, (i) / 3);        \
+        else if ((i) % 3 == 1)                                          \
+            LACK_MEMBER(xray_device_ops, table, restore, (i) / 3);      \
+        else                                                            \
+            LACK_MEMBER(xray_device_ops, table, weight_evict, (i) / 3); \
+    } while (0)
+
 #endif

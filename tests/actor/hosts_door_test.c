@@ -187,6 +187,19 @@ static void silent_guests_have_ten_seconds(void **state)
     door_expect_refusal(fd, "it sent no hello within 10 s");
 }
 
+/* An actor that takes longer to connect than it may be silent is let in. */
+static void the_time_to_start_is_no_silence(void **state)
+{
+    xr_hosts *hosts = door.self;
+    (void)state;
+    hosts->hang_ms = 500;
+    for (int i = 0; i < 40; i++)
+        door_poll();
+    expect_actor();
+    door_poll();
+    door_poll();
+}
+
 /* Bytes of somebody who knows the token, but are no frames. */
 static void damaged_frames_end_the_actor(void **state)
 {
@@ -517,6 +530,7 @@ int main(void)
         CASE(other_builds_are_refused),
         CASE(silent_guests_make_room),
         CASE(silent_guests_have_ten_seconds),
+        CASE(the_time_to_start_is_no_silence),
         CASE(damaged_frames_end_the_actor),
         CASE(longer_messages_than_announced_end_the_actor),
         cmocka_unit_test_teardown(failed_launchers_are_reported, door_end),

@@ -125,9 +125,8 @@ static void geometric_means_skip_tokens_without_advantage(void **state)
     rig_close(&r);
 }
 
-/* What each choice of rollout_rs compares with its threshold, for each token:
- * ratios for k1, of which a row's largest counts where HIGH is the only bound
- * that matters. */
+/* Each choice of rollout_rs compares these with its threshold, one for each
+ * token. For k1 they are ratios, so the lower bound is far below them. */
 static const struct rejection {
     const char *name;
     double value[3];

@@ -24,7 +24,7 @@ mkdir pids
 mine=(--set run.reward=close,fn --set reward.fn.plugin=ffi --set reward.fn.language=python
     --set "reward.fn.path=$work/fn.py" --set run.log=warn)
 
-# What cannot work at all is found before a run.
+# A function that is not there is found before a run.
 for command in check train; do
     code=0
     "$XRAY_BIN" $command "$work/run.ini" --set "trainer.default_local_dir=$work/none" "${mine[@]}" \

@@ -269,13 +269,6 @@ static void what_cannot_be_removed_is_named(void **state)
     assert_int_equal(rmdir(scratch_path(INDEX)), 0);
 }
 
-/* The size at which weights are cut when nothing else is asked for. */
-static void shards_have_up_to_5_gb(void **state)
-{
-    (void)state;
-    assert_true(XM_ST_SHARD_BYTES == 5000000000);
-}
-
 /* The names of shards have five digits; readers find no more files. */
 static void more_shards_than_names_are_refused(void **state)
 {
@@ -329,7 +322,6 @@ int main(void)
             scratch_drop),
         cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_named,
                                         scratch_make, scratch_drop),
-        cmocka_unit_test(shards_have_up_to_5_gb),
         cmocka_unit_test_setup_teardown(more_shards_than_names_are_refused,
                                         scratch_make, scratch_drop),
     };

@@ -51,7 +51,7 @@ static void each_wish_needs_its_bit(void **state)
     NEEDS(XRAY_INFER_TOP_LOGP, q.top_count = 1);
     NEEDS(XRAY_INFER_LOGP_IDS, q.logp_id_count = 1);
     NEEDS(XRAY_INFER_PROMPT_LOGP, q.prompt_logp = 1);
-    /* What turns a wish off, and what is no number. */
+    /* 0 and 1 penalise nothing, and NaN is not taken for them. */
     NEEDS(0, q.repetition_penalty = 1);
     NEEDS(0, q.repetition_penalty = 0);
     NEEDS(XRAY_INFER_TRUNCATION, q.top_p = NAN);

@@ -376,16 +376,16 @@ static void test_submit(void **state)
 }
 
 /* An interpreter whose package ray is that of the test. */
-static const char *write_stub(void)
+static const char *write_fake(void)
 {
     static char path[600];
     char script[1024];
     const char *source = getenv("XRAY_SOURCE");
     (void)snprintf(script, sizeof(script),
                    "#!/bin/sh\nPYTHONDONTWRITEBYTECODE=1 "
-                   "PYTHONPATH='%s/tests/ray/stub' exec python3 \"$@\"\n",
+                   "PYTHONPATH='%s/tests/ray/fake' exec python3 \"$@\"\n",
                    source ? source : ".");
-    (void)snprintf(path, sizeof(path), "%s", scratch_write("stub", script));
+    (void)snprintf(path, sizeof(path), "%s", scratch_write("fake", script));
     assert_int_equal(chmod(path, 0700), 0);
     return path;
 }
@@ -421,7 +421,7 @@ static void test_places(void **state)
         { { 0, 0 }, "CPU:1", 1, 0, "resources: CPU:1: expected NAME:AMOUNT" },
         { { 0, 0 }, "fast:0", 1, 0, "resources: fast:0: expected NAME:AMOUNT" },
     };
-    const char *python = write_stub();
+    const char *python = write_fake();
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         launcher_rig rig;
@@ -444,17 +444,17 @@ static void test_order(void **state)
     static const char *const hosts[] = { "h1", "h1", "h2", "h2" };
     launcher_rig rig;
     (void)state;
-    rig_prepare(&rig, 4, write_stub(), "auto");
+    rig_prepare(&rig, 4, write_fake(), "auto");
     rig.places[0].devices = 2;
     rig.setup.restarts = 1;
     rig_create(&rig);
     rig_close(&rig);
-    rig_prepare(&rig, 4, write_stub(), "auto");
+    rig_prepare(&rig, 4, write_fake(), "auto");
     rig_create(&rig);
     for (uint32_t i = 0; i < 4; i++)
         assert_string_equal(ray_ops.host_of(rig.self, i), hosts[i]);
     rig_close(&rig);
-    rig_prepare(&rig, 1, write_stub(), "auto");
+    rig_prepare(&rig, 1, write_fake(), "auto");
     rig.config.namespace = "nowhere";
     rig_expect_refused(&rig, XRAY_E_IO,
                        "create: address = auto: no Ray cluster runs on this "
@@ -465,7 +465,7 @@ static void test_order(void **state)
                        "the run in: this host is no node");
 }
 
-/* What every node lacks is in one sentence, in the order of their addresses.
+/* One sentence says what every node lacks, in the order of their addresses.
  * Places that a cluster may grow by are not compared. */
 static void test_nodes(void **state)
 {
@@ -476,7 +476,7 @@ static void test_nodes(void **state)
     (void)snprintf(program, sizeof(program), "%s",
                    scratch_write("program", script));
     assert_int_equal(chmod(program, 0700), 0);
-    rig_prepare(&rig, 2, write_stub(), "auto");
+    rig_prepare(&rig, 2, write_fake(), "auto");
     rig.setup.program = program;
     rig.places[0].threads = 9;
     rig.paths[0] = "/none/data";
@@ -507,12 +507,12 @@ static void test_job(void **state)
     launcher_rig rig;
     char out[400];
     (void)state;
-    rig_prepare(&rig, 1, write_stub(), "http://head:8265");
+    rig_prepare(&rig, 1, write_fake(), "http://head:8265");
     rig.setup.folder = "/two words";
     assert_int_equal(submit(&rig, out, sizeof(out)), 5);
     assert_string_equal(out, "cd '/two words' && exec xray train run.ini "
                              "[('RAY_JOB_STOP_WAIT_TIME_S', '600')] run.ini\n");
-    rig_prepare(&rig, 1, write_stub(), "auto");
+    rig_prepare(&rig, 1, write_fake(), "auto");
     rig.config.runtime_env =
         "{\"env_vars\": {\"A\": \"b\", \"RAY_JOB_STOP_WAIT_TIME_S\": \"7\"}}";
     assert_int_equal(submit(&rig, out, sizeof(out)), 5);

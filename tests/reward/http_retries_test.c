@@ -128,19 +128,6 @@ static void requests_do_not_all_wait_equally_long(void **state)
     assert_string_not_equal(logged.line[0], logged.line[2]);
 }
 
-/* A wish that is shorter than the time between attempts changes nothing. */
-static void the_longer_wait_counts(void **state)
-{
-    (void)state;
-    rig r;
-    xray_sample_in sample = make_sample(3, "1");
-    open_logged(&r, "/after", RIG_KEYS("backoff", "60s"));
-    submit(&r, &sample, 1);
-    await_lines(1);
-    rig_close(&r);
-    check_wait(0, 30, 60);
-}
-
 static void servers_may_ask_for_ten_minutes(void **state)
 {
     (void)state;
@@ -260,7 +247,6 @@ int main(void)
         cmocka_unit_test(long_reasons_are_cut),
         cmocka_unit_test(each_wait_is_twice_the_one_before),
         cmocka_unit_test(requests_do_not_all_wait_equally_long),
-        cmocka_unit_test(the_longer_wait_counts),
         cmocka_unit_test(servers_may_ask_for_ten_minutes),
         cmocka_unit_test(a_shorter_wish_shortens_no_wait),
         cmocka_unit_test(a_wish_of_the_server_holds_all_requests_back),

@@ -384,7 +384,7 @@ static void the_name_of_a_reward_counts_before_its_grader(void **state)
                  "[reward.length] has an option of that name");
 }
 
-/* What stays within a host is not encrypted, and the key is no error there, so
+/* Messages within a host are not encrypted, and the key is no error there, so
  * that one file serves runs on one host and on several. */
 static void encryption_is_for_other_hosts(void **state)
 {

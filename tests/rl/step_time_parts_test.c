@@ -154,8 +154,8 @@ static void ranks_have_their_part_of_each_product(void **state)
     NEAR(xr_time_update(&model, &work).of[XR_TIME_CONTEXT], 2 * gathered);
 }
 
-/* What is computed again is a forward pass of the blocks with its joins, or
- * the norms of all ranks and the activation of each. */
+/* Recomputation is a forward pass of the blocks with its joins, or the norms of
+ * all ranks and the activation of each. */
 static void blocks_are_computed_again_with_their_joins(void **state)
 {
     (void)state;

@@ -276,7 +276,7 @@ static void trackers_get_a_hundred_samples_at_most(void **state)
     xr_str_free(&text);
 }
 
-/* What a batch needs of memory has a bound, however many rows there are. */
+/* A batch has a bound, and so has its memory, however many rows there are. */
 static void a_batch_without_a_size_has_a_thousand_rows_at_most(void **state)
 {
     static const struct {

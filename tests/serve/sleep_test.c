@@ -74,14 +74,9 @@ static void a_device_may_keep_its_memory(void **state)
     s->r->device = &part;
     s->m = model_open(s->r, MODEL_LLAMA_UNTIED);
     s->engine = engine_open(s->r, s->m, &size);
-    for (int i = 0; i < 3 * LACK_WAYS; i++) {
+    for (int i = 0; i < LACK_EVICTIONS; i++) {
         part = *whole;
-        if (i % 3 == 0)
-            LACK_MEMBER(xray_device_ops, part, evict, i / 3);
-        else if (i % 3 == 1)
-            LACK_MEMBER(xray_device_ops, part, restore, i / 3);
-        else
-            LACK_MEMBER(xray_device_ops, part, weight_evict, i / 3);
+        LACK_EVICTION(part, i);
         assert_int_equal(s->r->ops->sleep(s->engine, activations),
                          XRAY_E_UNSUPPORTED);
         assert_non_null(strstr(s->r->said, "the device cannot evict memory"));

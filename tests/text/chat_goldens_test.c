@@ -367,8 +367,8 @@ static void errors_name_row_template_and_line(void **state)
                 "mine: the chat template is not UTF-8");
 }
 
-/* What docs/chat-templates.md says about differences from Jinja2, and about
- * names that a call does not set. A message of the compiler names no row. */
+/* docs/chat-templates.md tells the differences from Jinja2, and which names a
+ * call does not set. A message of the compiler names no row. */
 static void differences_are_the_documented_ones(void **state)
 {
 #define UNKNOWN "there is no filter named 'unknown'"

@@ -112,14 +112,9 @@ static void a_device_may_keep_its_memory(void **state)
     rig r;
     device.ops = &part;
     assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
-    for (int i = 0; i < 3 * LACK_WAYS; i++) {
+    for (int i = 0; i < LACK_EVICTIONS; i++) {
         part = *all;
-        if (i % 3 == 0)
-            LACK_MEMBER(xray_device_ops, part, evict, i / 3);
-        else if (i % 3 == 1)
-            LACK_MEMBER(xray_device_ops, part, restore, i / 3);
-        else
-            LACK_MEMBER(xray_device_ops, part, weight_evict, i / 3);
+        LACK_EVICTION(part, i);
         assert_int_equal(r.ops->offload(r.self, XRAY_TAG_GRADS),
                          XRAY_E_UNSUPPORTED);
         assert_non_null(strstr(rig_error(), "the device cannot evict memory"));
